@@ -32,6 +32,12 @@ class Reason(IntEnum):
     CHECKSUM = 6
 
 
+REASON_NAMES: tuple[str | None, ...] = tuple(
+    None if r is Reason.NONE else r.name.lower() for r in Reason
+)
+"""The names that reports and pyref use, by code."""
+
+
 @dataclass(frozen=True)
 class Decision:
     """The decisions of one call; every tensor has shape [M] and lives on the head's device."""

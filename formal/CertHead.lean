@@ -1,0 +1,1 @@
+import CertHead.Decision.Bf16

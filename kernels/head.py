@@ -1,0 +1,217 @@
+"""`CertifiedHead`: the module that replaces `lm_head` and argmax and returns the same tokens.
+
+It keeps the stock weight (for the few rows that are rescored, and for the fallback) and an int8 copy
+(for the screen). See docs/spec.md for the stages and `decision.State` for how a position can end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from certhead.pyref import head as spec
+from certhead.pyref.models import ANY_ORDER, ErrorModel
+
+from . import torch_stages as stages
+from .decision import Decision, Reason, State
+from .quantize import bits, quantize
+
+BACKENDS = ("auto", "torch")
+
+
+class CertifiedHead(torch.nn.Module):
+    """Greedy output head with the stock head's tokens.
+
+    weight: bfloat16 [V, K], contiguous, finite, below 2^16 in magnitude; V ≥ 1, 1 ≤ K ≤ 2^15. It is
+    referenced, not copied; changing it afterwards is an error that calls notice by its version counter
+    and `verify` by its digest.
+    backend: "torch", or "auto" for the fastest one available.
+    model: the error model that the stock kernel is taken to satisfy.
+    exact: the identified stock arithmetic (see `torch_stages.Rescorer`), or None for enclosed mode.
+    group, block, capacity: columns per residual norm, rows per candidate block, blocks per position.
+    progress: called with the number of rows quantised so far, chunk by chunk.
+
+    Raises TypeError for a wrong dtype and ValueError for a wrong shape or value, naming it.
+    """
+
+    weight: torch.Tensor
+
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        *,
+        backend: str = "auto",
+        model: ErrorModel = ANY_ORDER,
+        exact: stages.Rescorer | None = None,
+        group: int | None = None,
+        block: int = spec.BLOCK,
+        capacity: int = spec.CAPACITY,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        super().__init__()
+        if backend not in BACKENDS:
+            raise ValueError(f"backend {backend!r} is not one of {', '.join(BACKENDS)}")
+        _check_weight(weight)
+        for name, value in (("group", group or 1), ("block", block), ("capacity", capacity)):
+            if value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+        columns = weight.shape[1]
+        weight = weight.detach()
+        self.register_buffer("weight", weight, persistent=False)
+        self.backend = "torch"
+        self.error_model = model
+        self.exact = exact
+        self.block = block
+        self.capacity = capacity
+        self.group = min(group or spec.default_group(columns), columns)
+        self.gamma_num = model.gamma_num(columns)
+        self.copy = quantize(weight, self.group, progress)
+        self.digest = _digest(weight)
+        self._version = weight._version
+        self.counters: Counter[str] = Counter()
+
+    @classmethod
+    def from_model(cls, model: Any, **options: Any) -> CertifiedHead:
+        """The head of a Hugging Face causal language model.
+
+        Refuses (ValueError) what changes the logits after the product: a bias, a soft cap, a scale, and
+        a vocabulary padded beyond the configured size.
+        """
+        linear, config = model.get_output_embeddings(), model.config
+        if getattr(linear, "bias", None) is not None:
+            raise ValueError(f"the head has a bias of shape {tuple(linear.bias.shape)}: not supported")
+        for key in ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier"):
+            value = getattr(config, key, None)
+            if value not in (None, 1, 1.0):
+                raise ValueError(f"the head's logits are transformed ({key}={value}): not supported")
+        vocab = getattr(config, "vocab_size", linear.weight.shape[0])
+        if linear.weight.shape[0] != vocab:
+            raise ValueError(
+                f"the head has {linear.weight.shape[0]} rows for a vocabulary of {vocab}: "
+                "padded vocabularies are not supported"
+            )
+        return cls(linear.weight, **options)
+
+    @property
+    def mode(self) -> str:
+        """`exact` or `enclosed`: how candidates are rescored."""
+        return (spec.Mode.EXACT if self.exact is not None else spec.Mode.ENCLOSED).value
+
+    @property
+    def model_name(self) -> str:
+        """Name of the error model that the intervals rest on."""
+        return self.error_model.name
+
+    @property
+    def copy_bytes(self) -> int:
+        """Bytes of int8 codes."""
+        return self.copy.codes.numel()
+
+    @property
+    def metadata_bytes(self) -> int:
+        """Bytes of scales and norms beside the codes."""
+        return self.copy.metadata_bytes
+
+    def extra_repr(self) -> str:
+        v, k = self.weight.shape
+        return f"V={v}, K={k}, backend={self.backend}, mode={self.mode}, model={self.model_name}"
+
+    def stock_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The unmodified stock product, bfloat16 [M, V]."""
+        return torch.matmul(hidden, self.weight.T)
+
+    def stock_tokens(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The stock head's tokens, int64 [M]."""
+        return torch.argmax(self.stock_logits(hidden), dim=-1)
+
+    def verify(self) -> None:
+        """Raise RuntimeError if the weights are not those that the copy was built from."""
+        now = _digest(self.weight)
+        if now != self.digest:
+            raise RuntimeError(f"the weights changed after build: digest {now[:16]}, was {self.digest[:16]}")
+
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Tokens, int64 [M], for head inputs bfloat16 [M, K]."""
+        return self.decide(hidden).tokens
+
+    @torch.no_grad()
+    def intervals(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Every interval of the screen, float32 [M, V] each: a diagnostic, not the hot path."""
+        limb = self.limbs(hidden)
+        lo, hi = stages.exact_ends(self.copy, slice(0, self.weight.shape[0]), limb)
+        return stages.fp32_down(lo), stages.fp32_up(hi)
+
+    def limbs(self, hidden: torch.Tensor) -> stages.LimbTensors:
+        """Stage `limbs`, after the checks that every call makes."""
+        self._check_call(hidden)
+        return stages.limbs(hidden, self.group, self.gamma_num)
+
+    @torch.no_grad()
+    def decide(self, hidden: torch.Tensor) -> Decision:
+        """Tokens with the state, the reason and the candidate counts of each position.
+
+        hidden: bfloat16 [M, K] on the weight's device, M ≥ 1. A non-finite position falls back.
+        """
+        limb = self.limbs(hidden)
+        positions = hidden.shape[0]
+        best, tops = stages.screen(self.copy, limb, self.block)
+        threshold, pairs, reasons = stages.select(best, tops, limb.reasons, self.capacity)
+        rows = stages.candidates(self.copy, limb, threshold, pairs, self.block)
+        lo, hi, index, exists = stages.rescore(
+            self.weight, hidden, pairs, self.block, gamma_num=self.gamma_num, exact=self.exact
+        )
+        tokens, fixed = stages.decide(lo, hi, index, exists, pairs, positions)
+        undecided = (reasons == Reason.NONE) & ~fixed
+        reasons = torch.where(undecided, torch.full_like(reasons, Reason.AMBIGUOUS), reasons)
+        decided = reasons == Reason.NONE
+        if not bool(decided.all()):
+            tokens = torch.where(decided, tokens, self.stock_tokens(hidden))
+        state = State.EXACT if self.exact is not None else State.ENCLOSED
+        states = torch.where(decided, int(state), int(State.FALLBACK)).to(torch.uint8)
+        ones = torch.ones_like(pairs.position, dtype=torch.int32)
+        zeros = torch.zeros(positions, dtype=torch.int32, device=hidden.device)
+        decision = Decision(
+            tokens=tokens,
+            states=states,
+            reasons=reasons,
+            candidates=zeros.scatter_add(0, pairs.position, rows.sum(dim=1, dtype=torch.int32)),
+            blocks=zeros.scatter_add(0, pairs.position, ones),
+        )
+        self.counters.update(decision.counts())
+        self.counters["positions"] += positions
+        return decision
+
+    def _check_call(self, hidden: torch.Tensor) -> None:
+        if hidden.dtype is not torch.bfloat16:
+            raise TypeError(f"hidden has dtype {hidden.dtype}, the head needs torch.bfloat16")
+        columns = self.weight.shape[1]
+        if hidden.dim() != 2 or hidden.shape[1] != columns or hidden.shape[0] < 1:
+            raise ValueError(f"hidden has shape {tuple(hidden.shape)}, the head needs [M ≥ 1, {columns}]")
+        if hidden.device != self.weight.device:
+            raise ValueError(f"hidden is on {hidden.device}, the head on {self.weight.device}")
+        if self.weight._version != self._version:
+            raise RuntimeError("the weights were modified in place after build; build a new head")
+
+
+def _check_weight(weight: torch.Tensor) -> None:
+    if weight.dtype is not torch.bfloat16:
+        raise TypeError(f"weight has dtype {weight.dtype}, the head needs torch.bfloat16")
+    if weight.dim() != 2 or 0 in weight.shape:
+        raise ValueError(f"weight has shape {tuple(weight.shape)}, the head needs [V ≥ 1, K ≥ 1]")
+    if weight.shape[1] > spec.K_MAX:
+        raise ValueError(f"K={weight.shape[1]} exceeds {spec.K_MAX}")
+    if not weight.is_contiguous():
+        raise ValueError(f"weight has strides {weight.stride()}, the head needs contiguous rows")
+    bad = ~torch.isfinite(weight) | (weight.abs() >= 2.0**spec.RANGE_EXP)
+    if bool(bad.any()):
+        row, column = (int(i) for i in bad.nonzero()[0])
+        value = float(weight[row, column])
+        raise ValueError(f"weight[{row}, {column}] = {value}: not finite and below 2^{spec.RANGE_EXP}")
+
+
+def _digest(weight: torch.Tensor) -> str:
+    return hashlib.sha256(bits(weight).to(torch.int16).numpy().data).hexdigest()

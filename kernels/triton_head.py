@@ -1,0 +1,123 @@
+"""Launching the Triton kernels: tiles, static buffers, one CUDA graph per batch shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+
+from certhead.pyref import head as spec
+
+from . import triton_stages as kernels
+from .quantize import QuantizedHead
+
+INTERPRETED = not isinstance(kernels.limbs_kernel, triton.JITFunction)
+MAX_POSITIONS = 256
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Shape of one screen program: rows, positions, columns a step; warps and pipeline stages."""
+
+    rows: int
+    positions: int
+    columns: int
+    warps: int
+    stages: int
+
+
+def default_tile(positions: int) -> Tile:
+    """The tile for a batch shape; measured on an H200 (conformance/evidence)."""
+    if positions <= 16:
+        return Tile(64, 16, 256, 4, 3)
+    if positions <= 32:
+        return Tile(128, 32, 128, 4, 3)
+    return Tile(128, 64, 128, 8, 3)
+
+
+class TritonPipeline:
+    """The launches limbs → screen → resolve → decide over static buffers, for M ≤ `max_positions`.
+
+    weight: bfloat16 [V, K]; copy: its int8 copy on the same device. Exact mode: the stock arithmetic
+    must have been identified as the sequential tensor-core chain that `resolve_kernel` repeats.
+    """
+
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        copy: QuantizedHead,
+        gamma_num: int,
+        *,
+        block: int = spec.BLOCK,
+        max_positions: int = MAX_POSITIONS,
+    ) -> None:
+        self.weight, self.gamma_num, self.block = weight, gamma_num, block
+        self.codes, self.scale, self.norm_codes = copy.codes, copy.scale, copy.norm_codes
+        rows, columns = weight.shape
+        device = weight.device
+        self.rows, self.columns, self.group = rows, columns, copy.group
+        groups = copy.residual_codes.shape[1]
+        self.groups_padded = max(32, triton.next_power_of_2(groups))
+        self.residual_codes = torch.zeros((rows, self.groups_padded), dtype=torch.int8, device=device)
+        self.residual_codes[:, :groups] = copy.residual_codes
+        self.n_blocks = spec.ceil_div(rows, block)
+        m = max_positions
+        self.hi = torch.empty((m, columns), dtype=torch.int8, device=device)
+        self.lo = torch.empty_like(self.hi)
+        self.group_codes = torch.empty((m, self.groups_padded), dtype=torch.int8, device=device)
+        self.tail_codes = torch.empty(m, dtype=torch.int32, device=device)
+        self.shift = torch.empty_like(self.tail_codes)
+        self.unit = torch.empty(m, dtype=torch.float64, device=device)
+        self.reasons = torch.empty(m, dtype=torch.uint8, device=device)
+        self.best = torch.empty_like(self.tail_codes)
+        self.winner = torch.empty(m, dtype=torch.int64, device=device)
+        self.counts = torch.empty_like(self.tail_codes)
+        self.tokens = torch.empty_like(self.winner)
+        self.tops = torch.empty((m, self.n_blocks), dtype=torch.float32, device=device)
+
+    def limbs(self, hidden: torch.Tensor) -> None:
+        """Stage limbs into the static buffers."""
+        kernels.limbs_kernel[(hidden.shape[0],)](
+            hidden, self.hi, self.lo, self.group_codes, self.tail_codes, self.shift, self.unit,
+            self.reasons, self.best, self.winner, self.counts, self.gamma_num,
+            K=self.columns, GROUP=self.group, G_PAD=self.groups_padded,
+            RHO=spec.residual_shift(self.group), NU=spec.norm_shift(self.columns), num_warps=8,
+        )  # fmt: skip
+
+    def screen(
+        self, positions: int, tile: Tile | None = None, ends: torch.Tensor | None = None
+    ) -> None:
+        """Stage screen; with `ends` (float32 [2, M, V]) every interval end is written as well."""
+        tile = tile or default_tile(positions)
+        grid = (triton.cdiv(self.rows, tile.rows) * triton.cdiv(positions, tile.positions),)
+        kernels.screen_kernel[grid](
+            self.codes, self.scale, self.residual_codes, self.norm_codes, self.hi, self.lo,
+            self.group_codes, self.tail_codes, self.shift, self.unit, self.best, self.tops,
+            self.tops if ends is None else ends, self.rows, positions, self.n_blocks,
+            K=self.columns, G_PAD=self.groups_padded, BLOCK=self.block, BV=tile.rows,
+            BM=tile.positions, BK=tile.columns, DIAGNOSTIC=ends is not None,
+            num_warps=tile.warps, num_stages=tile.stages,
+        )  # fmt: skip
+
+    def resolve(self, hidden: torch.Tensor, chunk: int = 1024, step: int = 128, stages: int = 4) -> None:
+        """Stages select and rescore."""
+        positions = hidden.shape[0]
+        kernels.resolve_kernel[(triton.cdiv(self.n_blocks, chunk), positions)](
+            self.weight, hidden, self.reasons, self.best, self.tops, self.winner, self.counts,
+            self.rows, self.n_blocks, K=self.columns, BLOCK=self.block, CHUNK=chunk, BK=step,
+            CAST=INTERPRETED, num_warps=4, num_stages=stages,
+        )  # fmt: skip
+
+    def decide(self, positions: int) -> None:
+        """Stage decide into `tokens`."""
+        kernels.decide_kernel[(1,)](self.winner, self.tokens, positions, BM=MAX_POSITIONS, num_warps=4)
+
+    def run(self, hidden: torch.Tensor) -> torch.Tensor:
+        """All stages; returns the static token buffer's first M entries."""
+        positions = hidden.shape[0]
+        self.limbs(hidden)
+        self.screen(positions)
+        self.resolve(hidden)
+        self.decide(positions)
+        return self.tokens[:positions]
