@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import torch
-
 from certhead.kernels import CertifiedHead, Decision
 from certhead.kernels import torch_stages as fast
 from certhead.kernels.decision import REASON_NAMES, Reason
@@ -69,7 +68,7 @@ def compare_stages(
     for m in some:
         state = bits(hidden[m]).tolist()
         reason = spec.range_reason(state)
-        exact_limb = None if reason else spec.limbs(state, head.group, head.gamma_num)
+        exact_limb = None if reason else spec.limbs(state, head.group, head.gamma_num, head.copy.code_norm)
         got = REASON_NAMES[int(limb.reasons[m])]
         tally.equal("limbs", f"position {m}, reason", got, reason or (None if exact_limb else "refused"))
         if exact_limb is None:

@@ -142,13 +142,12 @@ class CertifiedHead(torch.nn.Module):
     def intervals(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Every interval of the screen, float32 [M, V] each: a diagnostic, not the hot path."""
         limb = self.limbs(hidden)
-        lo, hi = stages.exact_ends(self.copy, slice(0, self.weight.shape[0]), limb)
-        return stages.fp32_down(lo), stages.fp32_up(hi)
+        return stages.ends(self.copy, slice(0, self.weight.shape[0]), limb)
 
     def limbs(self, hidden: torch.Tensor) -> stages.LimbTensors:
         """Stage `limbs`, after the checks that every call makes."""
         self._check_call(hidden)
-        return stages.limbs(hidden, self.group, self.gamma_num)
+        return stages.limbs(hidden, self.group, self.gamma_num, self.copy.code_norm)
 
     @torch.no_grad()
     def decide(self, hidden: torch.Tensor) -> Decision:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 
 import torch
 
@@ -30,6 +31,11 @@ class QuantizedHead:
     residual_codes: torch.Tensor  # int8 [V, G], 0..127
     norm_codes: torch.Tensor  # uint8 [V]
     group: int
+
+    @cached_property
+    def code_norm(self) -> int:
+        """Q of docs/spec.md: bounds every row's norm of codes."""
+        return spec.code_norm_bound([int(self.norm_codes.max())], self.codes.shape[1])
 
     @property
     def metadata_bytes(self) -> int:

@@ -47,8 +47,10 @@ class Pairs:
     block: torch.Tensor  # int64 [P]
 
 
-def limbs(hidden: torch.Tensor, group: int, gamma_num: int) -> LimbTensors:
-    """Stage `limbs` for hidden, bfloat16 [M, K]."""
+def limbs(
+    hidden: torch.Tensor, group: int, gamma_num: int, code_norm: int, limb_count: int = 2
+) -> LimbTensors:
+    """Stage `limbs` for hidden, bfloat16 [M, K]; arguments as in `pyref.head.limbs`."""
     h = hidden.double()
     m, columns = h.shape
     largest = h.abs().amax(dim=1)
@@ -57,13 +59,15 @@ def limbs(hidden: torch.Tensor, group: int, gamma_num: int) -> LimbTensors:
     reasons[~torch.isfinite(h).all(dim=1)] = Reason.NONFINITE
     h = torch.where((reasons == Reason.NONE)[:, None], h, 0.0)
     largest = h.abs().amax(dim=1)
-    floor = 2.0 ** (spec.UNIT_MIN_EXP + spec.UNIT_BITS)
-    unit_exp = floor_log2(largest.clamp_min(floor)) - spec.UNIT_BITS
+    unit_bits = spec.UNIT_BITS[limb_count]
+    unit_exp = floor_log2(largest.clamp_min(2.0 ** (spec.UNIT_MIN_EXP + unit_bits))) - unit_bits
     scaled = h * power_of_two(-unit_exp)[:, None]
     t = scaled.round()
+    if limb_count == 1:
+        t = t.clamp(-127, 127)
     r_codes = ((scaled - t).abs() * 2.0**spec.RESIDUAL_BITS).ceil().to(torch.int64)
     t = t.to(torch.int64)
-    hi = (t + 128) >> 8
+    hi = (t + 128) >> 8 if limb_count == 2 else torch.zeros_like(t)
     rho, nu = spec.residual_shift(group), spec.norm_shift(columns)
     padding = (-columns) % group
     squares = t * t
@@ -79,7 +83,7 @@ def limbs(hidden: torch.Tensor, group: int, gamma_num: int) -> LimbTensors:
     numerator = (tail << spec.GAMMA_BITS) + gamma_num * ((whole << spec.RESIDUAL_BITS) + tail)
     tail_codes = -((-numerator) >> (spec.GAMMA_BITS + spec.RESIDUAL_BITS + group_shift - rho - nu))
     widest = ((127 * group_codes.sum(dim=1) + 255 * tail_codes) << (group_shift - rho)) + 1
-    too_wide = widest + 127 * 128 * columns >= spec.INT32_LIMIT
+    too_wide = code_norm * whole + widest >= spec.INT32_LIMIT
     reasons[too_wide & (reasons == Reason.NONE)] = Reason.REFUSED
     return LimbTensors(
         reasons=reasons,
@@ -119,7 +123,9 @@ def int_mm_is_exact(device: str) -> bool:
 def int_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """a @ b.T for int8 [M, K] and [V, K], exact, as float64."""
     # the shapes that the CUDA path of _int_mm takes; the CPU path takes any
-    shaped = a.device.type == "cpu" or (a.shape[0] > 16 and b.shape[0] % 8 == 0 and a.shape[1] % 8 == 0)
+    # but returns uninitialised memory at K = 1 (torch 2.13.0)
+    on_cpu = a.device.type == "cpu" and a.shape[1] > 1
+    shaped = on_cpu or (a.shape[0] > 16 and b.shape[0] % 8 == 0 and a.shape[1] % 8 == 0)
     if shaped and int_mm_is_exact(a.device.type):
         return torch._int_mm(a, b.T).double()
     return a.double() @ b.double().T
@@ -138,11 +144,21 @@ def integers(copy: QuantizedHead, rows: slice, limb: LimbTensors) -> tuple[torch
     return center, spread * power_of_two(shift)[:, None] + 1
 
 
-def exact_ends(copy: QuantizedHead, rows: slice, limb: LimbTensors) -> tuple[torch.Tensor, torch.Tensor]:
-    """The interval's ends before their directed conversion, exact float64 [M, rows]."""
+def ends(copy: QuantizedHead, rows: slice, limb: LimbTensors) -> tuple[torch.Tensor, torch.Tensor]:
+    """The interval's ends, float32 [M, rows]."""
     center, width = integers(copy, rows, limb)
-    unit = copy.scale[rows].double()[None, :] * power_of_two(limb.unit_exp)[:, None]
-    return (center - width) * unit, (center + width) * unit
+    factor = copy.scale[rows].double()[None, :] * power_of_two(limb.unit_exp)[:, None]
+    return lower_end(factor, center - width), upper_end(factor, center + width)
+
+
+def lower_end(factor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """RD32(factor · RD32(value)); the product of two FP32 values is exact in float64."""
+    return fp32_down(fp32_down(value).double() * factor)
+
+
+def upper_end(factor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """RU32(factor · RU32(value))."""
+    return fp32_up(fp32_up(value).double() * factor)
 
 
 def screen(
@@ -150,18 +166,18 @@ def screen(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Stage `screen`, summarised: best lower end [M] and largest upper end of each block [M, blocks].
 
-    Both float32. Directed conversion is monotone, so the maxima are taken before it.
+    Both float32.
     """
     rows = copy.codes.shape[0]
     step = max(block, ROW_CHUNK // block * block)
     best, tops = [], []
     for start in range(0, rows, step):
-        lo, hi = exact_ends(copy, slice(start, min(start + step, rows)), limb)
+        lo, hi = ends(copy, slice(start, min(start + step, rows)), limb)
         best.append(lo.amax(dim=1))
         padding = (-hi.shape[1]) % block
         hi = torch.nn.functional.pad(hi, (0, padding), value=-torch.inf)
         tops.append(hi.view(hi.shape[0], -1, block).amax(dim=2))
-    return fp32_down(torch.stack(best, dim=1).amax(dim=1)), fp32_up(torch.cat(tops, dim=1))
+    return torch.stack(best, dim=1).amax(dim=1), torch.cat(tops, dim=1)
 
 
 def select(
@@ -194,7 +210,8 @@ def candidates(
     spread += copy.norm_codes[index].double() * limb.tail_codes[p].double()[:, None]
     shift = limb.group_shift[p] - spec.residual_shift(copy.group)
     width = spread * power_of_two(shift)[:, None] + 1
-    hi = fp32_up((center + width) * copy.scale[index].double() * power_of_two(limb.unit_exp[p])[:, None])
+    factor = copy.scale[index].double() * power_of_two(limb.unit_exp[p])[:, None]
+    hi = upper_end(factor, center + width)
     return (hi.to(torch.bfloat16) >= threshold[p][:, None]) & exists
 
 

@@ -63,12 +63,14 @@ class TritonPipeline:
         self.residual_codes[:, :groups] = copy.residual_codes
         self.n_blocks = spec.ceil_div(rows, block)
         m = max_positions
-        self.hi = torch.empty((m, columns), dtype=torch.int8, device=device)
-        self.lo = torch.empty_like(self.hi)
-        self.group_codes = torch.empty((m, self.groups_padded), dtype=torch.int8, device=device)
-        self.tail_codes = torch.empty(m, dtype=torch.int32, device=device)
-        self.shift = torch.empty_like(self.tail_codes)
-        self.unit = torch.empty(m, dtype=torch.float64, device=device)
+        self.code_norm = copy.code_norm
+        # zeroed: a tile reads rows past M and discards what comes of them
+        self.hi = torch.zeros((m, columns), dtype=torch.int8, device=device)
+        self.lo = torch.zeros_like(self.hi)
+        self.group_codes = torch.zeros((m, self.groups_padded), dtype=torch.int8, device=device)
+        self.tail_codes = torch.zeros(m, dtype=torch.int32, device=device)
+        self.shift = torch.zeros_like(self.tail_codes)
+        self.unit = torch.zeros(m, dtype=torch.float32, device=device)
         self.reasons = torch.empty(m, dtype=torch.uint8, device=device)
         self.best = torch.empty_like(self.tail_codes)
         self.winner = torch.empty(m, dtype=torch.int64, device=device)
@@ -76,17 +78,17 @@ class TritonPipeline:
         self.tokens = torch.empty_like(self.winner)
         self.tops = torch.empty((m, self.n_blocks), dtype=torch.float32, device=device)
 
-    def limbs(self, hidden: torch.Tensor) -> None:
+    def limbs(self, hidden: torch.Tensor, limb_count: int = 2) -> None:
         """Stage limbs into the static buffers."""
         kernels.limbs_kernel[(hidden.shape[0],)](
             hidden, self.hi, self.lo, self.group_codes, self.tail_codes, self.shift, self.unit,
             self.reasons, self.best, self.winner, self.counts, self.gamma_num,
-            K=self.columns, GROUP=self.group, G_PAD=self.groups_padded,
+            self.code_norm, K=self.columns, LIMBS=limb_count, GROUP=self.group, G_PAD=self.groups_padded,
             RHO=spec.residual_shift(self.group), NU=spec.norm_shift(self.columns), num_warps=8,
         )  # fmt: skip
 
     def screen(
-        self, positions: int, tile: Tile | None = None, ends: torch.Tensor | None = None
+        self, positions: int, tile: Tile | None = None, limb_count: int = 2, ends: torch.Tensor | None = None
     ) -> None:
         """Stage screen; with `ends` (float32 [2, M, V]) every interval end is written as well."""
         tile = tile or default_tile(positions)
@@ -95,8 +97,8 @@ class TritonPipeline:
             self.codes, self.scale, self.residual_codes, self.norm_codes, self.hi, self.lo,
             self.group_codes, self.tail_codes, self.shift, self.unit, self.best, self.tops,
             self.tops if ends is None else ends, self.rows, positions, self.n_blocks,
-            K=self.columns, G_PAD=self.groups_padded, BLOCK=self.block, BV=tile.rows,
-            BM=tile.positions, BK=tile.columns, DIAGNOSTIC=ends is not None,
+            K=self.columns, LIMBS=limb_count, G_PAD=self.groups_padded, BLOCK=self.block, BV=tile.rows,
+            BM=tile.positions, BK=tile.columns, DIAGNOSTIC=ends is not None, SOFTWARE=INTERPRETED,
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
@@ -113,11 +115,13 @@ class TritonPipeline:
         """Stage decide into `tokens`."""
         kernels.decide_kernel[(1,)](self.winner, self.tokens, positions, BM=MAX_POSITIONS, num_warps=4)
 
-    def run(self, hidden: torch.Tensor) -> torch.Tensor:
+    def run(
+        self, hidden: torch.Tensor, tile: Tile | None = None, limb_count: int = 2
+    ) -> torch.Tensor:
         """All stages; returns the static token buffer's first M entries."""
         positions = hidden.shape[0]
-        self.limbs(hidden)
-        self.screen(positions)
+        self.limbs(hidden, limb_count)
+        self.screen(positions, tile, limb_count)
         self.resolve(hidden)
         self.decide(positions)
         return self.tokens[:positions]

@@ -46,8 +46,30 @@ def _fp32_down(x):
 
 
 @triton.jit
+def _upper_end(factor, end, SOFTWARE: tl.constexpr):
+    """RU32(factor · RU32(end)) for int32 end and float32 factor."""
+    if SOFTWARE:
+        return _fp32_up(_fp32_up(end.to(tl.float64)).to(tl.float64) * factor.to(tl.float64))
+    up = tl.inline_asm_elementwise("cvt.rp.f32.s32 $0, $1;", "=f,r", [end], tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "mul.rp.f32 $0, $1, $2;", "=f,f,f", [up, factor], tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
+def _lower_end(factor, end, SOFTWARE: tl.constexpr):
+    """RD32(factor · RD32(end)) for int32 end and float32 factor."""
+    if SOFTWARE:
+        return _fp32_down(_fp32_down(end.to(tl.float64)).to(tl.float64) * factor.to(tl.float64))
+    down = tl.inline_asm_elementwise("cvt.rm.f32.s32 $0, $1;", "=f,r", [end], tl.float32, is_pure=True, pack=1)
+    return tl.inline_asm_elementwise(
+        "mul.rm.f32 $0, $1, $2;", "=f,f,f", [down, factor], tl.float32, is_pure=True, pack=1
+    )
+
+
+@triton.jit
 def _round_bf16(x):
-    """RNE to BF16, kept as FP32."""
+    """RNE to BF16, kept as FP32; NaN stays NaN only if its payload survives, so callers test for it."""
     bits = x.to(tl.int32, bitcast=True)
     bits = bits + 0x7FFF + ((bits >> 16) & 1)
     return (bits & -65536).to(tl.float32, bitcast=True)
@@ -70,18 +92,20 @@ def _ceil_sqrt(n):
 @triton.jit
 def limbs_kernel(
     hidden,  # bf16 [M, K]
-    hi,  # int8 [M, K] out
+    hi,  # int8 [M, K] out, two limbs only
     lo,  # int8 [M, K] out
     group_codes,  # int8 [M, G_PAD] out; columns from G on are zero
     tail_codes,  # int32 [M] out
     shift,  # int32 [M] out: τ − ρ
-    unit,  # float64 [M] out: 2^x
+    unit,  # float32 [M] out: 2^x
     reasons,  # uint8 [M] out
     best,  # int32 [M] out: ordered best lower end, reset
     winner,  # int64 [M] out: packed best candidate, reset
     counts,  # int32 [M] out: blocks rescored, reset
     gamma_num,
+    code_norm,
     K: tl.constexpr,
+    LIMBS: tl.constexpr,
     GROUP: tl.constexpr,
     G_PAD: tl.constexpr,
     RHO: tl.constexpr,
@@ -99,18 +123,24 @@ def limbs_kernel(
     largest = tl.max(tl.max(tl.where(finite, magnitude, 0.0), axis=1), axis=0)
     reason = tl.where(bad > 0, NONFINITE, tl.where(largest >= 65536.0, REFUSED, 0))
     h = tl.where(reason == 0, h, 0.0).to(tl.float64)
-    top = tl.maximum(tl.where(reason == 0, largest, 0.0).to(tl.float64), 7.450580596923828e-09)  # 2^-27
-    x = ((top.to(tl.int64, bitcast=True) >> 52) - 1023 - 13).to(tl.int32)
+    UNIT_BITS: tl.constexpr = 13 if LIMBS == 2 else 6
+    largest = tl.where(reason == 0, largest, 0.0).to(tl.float64)
+    x = ((largest.to(tl.int64, bitcast=True) >> 52) - 1023 - UNIT_BITS).to(tl.int32)
+    x = tl.maximum(x, -40)
     scaled = h * _power_of_two(-x)
     # |scaled| < 2^14, so adding 1.5·2^52 rounds to the nearest even integer
     t = (scaled + 6755399441055744.0) - 6755399441055744.0
+    if LIMBS == 1:
+        t = tl.minimum(tl.maximum(t, -127.0), 127.0)
     r = tl.abs(scaled - t) * 256.0
     r_whole = r.to(tl.int64).to(tl.float64)
     r_code = tl.where(r_whole < r, r_whole + 1.0, r_whole)
     ti = t.to(tl.int32)
-    a = (ti + 128) >> 8
-    tl.store(hi + m * K + k, a.to(tl.int8), mask=inside)
-    tl.store(lo + m * K + k, (ti - (a << 8)).to(tl.int8), mask=inside)
+    if LIMBS == 2:
+        a = (ti + 128) >> 8
+        tl.store(hi + m * K + k, a.to(tl.int8), mask=inside)
+        ti = ti - (a << 8)
+    tl.store(lo + m * K + k, ti.to(tl.int8), mask=inside)
     squares = tl.sum(t * t, axis=1)  # exact: below 2^44
     norms = _ceil_sqrt(squares)
     peak = tl.max(norms, axis=0)
@@ -127,11 +157,11 @@ def limbs_kernel(
     one = tl.full((), 1, tl.int64)
     y = (numerator + (one << drop) - 1) >> drop
     widest = ((127 * tl.sum(codes, axis=0) + 255 * y) << (tau - RHO)) + 1
-    too_wide = widest + 127 * 128 * K >= 2147483648
+    too_wide = code_norm * whole + widest >= 2147483648
     reason = tl.where((reason == 0) & too_wide, REFUSED, reason)
     tl.store(tail_codes + m, tl.where(too_wide, 0, y).to(tl.int32))
     tl.store(shift + m, (tau - RHO).to(tl.int32))
-    tl.store(unit + m, _power_of_two(x))
+    tl.store(unit + m, _power_of_two(x).to(tl.float32))
     tl.store(reasons + m, reason.to(tl.uint8))
     tl.store(best + m, -2147483647)
     tl.store(winner + m, tl.full((), -9223372036854775807, tl.int64))
@@ -144,7 +174,7 @@ def screen_kernel(
     scale,  # bf16 [V]
     residual_codes,  # int8 [V, G_PAD]
     norm_codes,  # uint8 [V]
-    hi,
+    hi,  # the limbs; buffers hold BM rows at least, whatever M
     lo,
     group_codes,
     tail_codes,
@@ -157,12 +187,14 @@ def screen_kernel(
     M,
     n_blocks,
     K: tl.constexpr,
+    LIMBS: tl.constexpr,
     G_PAD: tl.constexpr,
     BLOCK: tl.constexpr,
     BV: tl.constexpr,
     BM: tl.constexpr,
     BK: tl.constexpr,
     DIAGNOSTIC: tl.constexpr,
+    SOFTWARE: tl.constexpr,
 ):
     """Stage screen and its block summary for BV rows and BM positions."""
     m_tiles = tl.cdiv(M, BM)
@@ -171,53 +203,53 @@ def screen_kernel(
     m = (tl.program_id(0) % m_tiles) * BM + tl.arange(0, BM)
     row_ok = rows < V
     m_ok = m < M
-    safe_rows = tl.where(row_ok, rows, 0).to(tl.int64)
-    safe_m = tl.where(m_ok, m, 0)
+    safe_rows = tl.where(row_ok, rows, V - 1).to(tl.int64)
     k = tl.arange(0, BK)
     q_ptr = codes + safe_rows[:, None] * K + k[None, :]
-    a_ptr = hi + safe_m[None, :] * K + k[:, None]
-    b_ptr = lo + safe_m[None, :] * K + k[:, None]
+    a_ptr = hi + m[None, :] * K + k[:, None]
+    b_ptr = lo + m[None, :] * K + k[:, None]
     acc_a = tl.zeros((BV, BM), tl.int32)
     acc_b = tl.zeros((BV, BM), tl.int32)
     for start in range(0, K, BK):
         if K % BK == 0:
             q = tl.load(q_ptr)
-            a = tl.load(a_ptr)
             b = tl.load(b_ptr)
         else:
             q = tl.load(q_ptr, mask=(start + k)[None, :] < K, other=0)
-            a = tl.load(a_ptr, mask=(start + k)[:, None] < K, other=0)
             b = tl.load(b_ptr, mask=(start + k)[:, None] < K, other=0)
-        acc_a = tl.dot(q, a, acc_a, out_dtype=tl.int32)
+        if LIMBS == 2:
+            if K % BK == 0:
+                a = tl.load(a_ptr)
+            else:
+                a = tl.load(a_ptr, mask=(start + k)[:, None] < K, other=0)
+            acc_a = tl.dot(q, a, acc_a, out_dtype=tl.int32)
         acc_b = tl.dot(q, b, acc_b, out_dtype=tl.int32)
         q_ptr += BK
         a_ptr += BK
         b_ptr += BK
+    if LIMBS == 2:
+        acc_b += acc_a * 256
     g = tl.arange(0, G_PAD)
     e = tl.load(residual_codes + safe_rows[:, None] * G_PAD + g[None, :])
-    h = tl.load(group_codes + safe_m[None, :] * G_PAD + g[:, None])
-    spread = tl.dot(e, h, out_dtype=tl.int32)
+    h = tl.load(group_codes + m[None, :] * G_PAD + g[:, None])
+    width = tl.dot(e, h, out_dtype=tl.int32)
     x = tl.load(norm_codes + safe_rows).to(tl.int32)
-    y = tl.load(tail_codes + safe_m)
-    spread += x[:, None] * y[None, :]
-    width = (spread << tl.load(shift + safe_m)[None, :]) + 1
-    s = tl.load(scale + safe_rows).to(tl.float64)[:, None] * tl.load(unit + safe_m)[None, :]
-    center = acc_a.to(tl.float64) * 256.0
-    upper = (center + (acc_b + width).to(tl.float64)) * s
-    lower = (center + (acc_b - width).to(tl.float64)) * s
+    width += x[:, None] * tl.load(tail_codes + m)[None, :]
+    width = (width << tl.load(shift + m)[None, :]) + 1
+    factor = tl.load(scale + safe_rows).to(tl.float32)[:, None] * tl.load(unit + m)[None, :]
+    upper = _upper_end(factor, acc_b + width, SOFTWARE)
+    lower = _lower_end(factor, acc_b - width, SOFTWARE)
     if DIAGNOSTIC:
-        where = safe_m[None, :].to(tl.int64) * V + safe_rows[:, None]
+        where = m[None, :].to(tl.int64) * V + safe_rows[:, None]
         keep = row_ok[:, None] & m_ok[None, :]
-        tl.store(ends + where, _fp32_down(lower), mask=keep)
-        tl.store(ends + M.to(tl.int64) * V + where, _fp32_up(upper), mask=keep)
-    lower = tl.where(row_ok[:, None], lower, -3.0e38)
-    upper = tl.where(row_ok[:, None], upper, -3.0e38)
-    floor = _fp32_down(tl.max(lower, axis=0))
-    tl.atomic_max(best + m, _ordered(floor), mask=m_ok, sem="relaxed")
-    top = _fp32_up(tl.max(tl.reshape(upper, (BV // BLOCK, BLOCK, BM)), axis=1))
+        tl.store(ends + where, lower, mask=keep)
+        tl.store(ends + M.to(tl.int64) * V + where, upper, mask=keep)
+    # rows past the end repeat the last one, which changes no maximum
+    tl.atomic_max(best + m, _ordered(tl.max(lower, axis=0)), mask=m_ok, sem="relaxed")
+    top = tl.max(tl.reshape(upper, (BV // BLOCK, BLOCK, BM)), axis=1)
     block = tile * (BV // BLOCK) + tl.arange(0, BV // BLOCK)
     keep_block = (block < n_blocks)[:, None] & m_ok[None, :]
-    tl.store(tops + safe_m[None, :].to(tl.int64) * n_blocks + block[:, None], top, mask=keep_block)
+    tl.store(tops + m[None, :].to(tl.int64) * n_blocks + block[:, None], top, mask=keep_block)
 
 
 @triton.jit
@@ -237,42 +269,50 @@ def resolve_kernel(
     BK: tl.constexpr,
     CAST: tl.constexpr,  # the interpreter multiplies BF16 wrongly in tl.dot (Triton 3.9.0 on a CPU)
 ):
-    """Stages select and rescore for CHUNK blocks at one position; decide's maximum by one atomic each."""
+    """Stages select, rescore and (by an order-free maximum) decide for CHUNK blocks at one position.
+
+    A position with a reason to fall back has every block rescored: in exact mode that is the stock head.
+    """
     m = tl.program_id(1).to(tl.int64)
     block = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
-    if tl.load(reasons + m) == 0:
-        threshold = _round_bf16(_from_ordered(tl.load(best + m)))
-        top = tl.load(tops + m * n_blocks + block, mask=block < n_blocks, other=-3.0e38)
-        open_ = tl.where((_round_bf16(top) >= threshold) & (block < n_blocks), block, n_blocks)
+    fallback = tl.load(reasons + m) != 0
+    threshold = _round_bf16(_from_ordered(tl.load(best + m)))
+    top = tl.load(tops + m * n_blocks + block, mask=block < n_blocks, other=0.0)
+    open_ = tl.where(((_round_bf16(top) >= threshold) | fallback) & (block < n_blocks), block, n_blocks)
+    next_ = tl.min(open_, axis=0)
+    found = 0
+    while next_ < n_blocks:
+        rows = next_ * BLOCK + tl.arange(0, BLOCK)
+        row_ok = rows < V
+        safe = tl.where(row_ok, rows, 0).to(tl.int64)
+        k = tl.arange(0, BK)
+        w_ptr = weight + safe[:, None] * K + k[None, :]
+        h_ptr = hidden + m * K + k[:, None] + tl.zeros((1, 16), tl.int32)
+        acc = tl.zeros((BLOCK, 16), tl.float32)
+        for start in range(0, K, BK):
+            if K % BK == 0:
+                w = tl.load(w_ptr)
+                h = tl.load(h_ptr)
+            else:
+                w = tl.load(w_ptr, mask=(start + k)[None, :] < K, other=0.0)
+                h = tl.load(h_ptr, mask=(start + k)[:, None] < K, other=0.0)
+            if CAST:
+                acc = tl.dot(w.to(tl.float32), h.to(tl.float32), acc, input_precision="ieee")
+            else:
+                acc = tl.dot(w, h, acc)
+            w_ptr += BK
+            h_ptr += BK
+        value = tl.sum(tl.where(tl.arange(0, 16)[None, :] == 0, acc, 0.0), axis=1)
+        # argmax takes NaN for the largest value
+        order = tl.where(value == value, _ordered(_round_bf16(value)), 2147483647)
+        key = (order.to(tl.int64) << 32) | (4294967295 - rows.to(tl.int64))
+        key = tl.where(row_ok, key, -9223372036854775807)
+        tl.atomic_max(winner + m, tl.max(key, axis=0), sem="relaxed")
+        found += 1
+        open_ = tl.where(open_ == next_, n_blocks, open_)
         next_ = tl.min(open_, axis=0)
-        found = 0
-        while next_ < n_blocks:
-            rows = next_ * BLOCK + tl.arange(0, BLOCK)
-            row_ok = rows < V
-            safe = tl.where(row_ok, rows, 0).to(tl.int64)
-            k = tl.arange(0, BK)
-            w_ptr = weight + safe[:, None] * K + k[None, :]
-            h_ptr = hidden + m * K + k[:, None] + tl.zeros((1, 16), tl.int32)
-            acc = tl.zeros((BLOCK, 16), tl.float32)
-            for start in range(0, K, BK):
-                inside = start + k < K
-                w = tl.load(w_ptr, mask=inside[None, :], other=0.0)
-                h = tl.load(h_ptr, mask=inside[:, None], other=0.0)
-                if CAST:
-                    acc = tl.dot(w.to(tl.float32), h.to(tl.float32), acc, input_precision="ieee")
-                else:
-                    acc = tl.dot(w, h, acc)
-                w_ptr += BK
-                h_ptr += BK
-            logit = _round_bf16(tl.max(acc, axis=1))  # the 16 columns are equal
-            key = (_ordered(logit).to(tl.int64) << 32) | (4294967295 - rows.to(tl.int64))
-            key = tl.where(row_ok, key, -9223372036854775807)
-            tl.atomic_max(winner + m, tl.max(key, axis=0), sem="relaxed")
-            found += 1
-            open_ = tl.where(open_ == next_, n_blocks, open_)
-            next_ = tl.min(open_, axis=0)
-        if found > 0:
-            tl.atomic_add(counts + m, found, sem="relaxed")
+    if found > 0:
+        tl.atomic_add(counts + m, found, sem="relaxed")
 
 
 @triton.jit

@@ -28,7 +28,7 @@ from math import inf, isfinite, isnan
 
 from .codec import decode, decode_dyadic
 from .formats import BF16, FP8_E4M3, FP16, FP32, Format
-from .rounding import RNE, RZ, RoundingMode, round_to_bits
+from .rounding import RZ, RoundingMode, round_to_bits
 
 CANONICAL_NAN = 0x7FFFFFFF  # what both published models return for every NaN
 FLOOR_EXPONENT = -133  # the least exponent that the published Hopper model aligns to
@@ -278,14 +278,14 @@ def _signed_zero(terms: list[_Term], rules: Rules) -> int:
 
 def _special(pairs: list[tuple[int, int]], c_bits: int, inputs: Format) -> float | None:
     """The step's result when an operand is infinite or NaN, as a float; None when all are finite."""
+    finite = all(code & (inputs.sign_bit - 1) <= inputs.max_code for pair in pairs for code in pair)
+    if finite and c_bits & (FP32.sign_bit - 1) <= FP32.max_code:
+        return None
     terms = [float(decode(c_bits, FP32))]
     for a_bits, b_bits in pairs:
-        a, b = decode(a_bits, inputs), decode(b_bits, inputs)
-        if isfinite(a) and isfinite(b):
-            continue
-        terms.append(_sign(a) * inf * _sign(b))
-    if all(isfinite(term) for term in terms):
-        return None
+        a, b = float(decode(a_bits, inputs)), float(decode(b_bits, inputs))
+        if not (isfinite(a) and isfinite(b)):
+            terms.append(_sign(a) * inf * _sign(b))
     return sum(term for term in terms if not isfinite(term))
 
 

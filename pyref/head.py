@@ -22,7 +22,7 @@ SCALE_MIN_EXP = -50  # s·2^x ≥ 2^-90 = η for every row and position
 UNIT_MIN_EXP = -40
 RANGE_EXP = 16  # |w|, |h| < 2^16: underflow costs at most η and no accumulator overflows
 ETA_EXP = -90
-UNIT_BITS = 13  # |t| < 2^14, and 127·2^7·K < 2^31 for each limb
+UNIT_BITS = {1: 6, 2: 13}  # by limb count: |t| ≤ 127 fits one int8, |t| ≤ 16320 fits two
 RESIDUAL_BITS = 8  # r_code counts 2^-8 of a unit
 GAMMA_BITS = 40  # γ enters as gamma_num/2^40
 K_MAX = 1 << 15
@@ -192,6 +192,11 @@ def quantize_row(row_bits: Sequence[int], group: int) -> QuantizedRow:
     )
 
 
+def code_norm_bound(norm_codes: Sequence[int], columns: int) -> int:
+    """Q: no row of codes has a larger Euclidean norm, since ‖q‖ ≤ ‖w‖/s + ‖e‖/s."""
+    return 2 ** norm_shift(columns) * max(norm_codes) + ceil_sqrt(ceil_div(columns, 4))
+
+
 def range_reason(hidden_bits: Sequence[int]) -> str | None:
     """Why a position cannot be certified whatever the weights: "nonfinite", "refused" or None."""
     if any(b & 0x7F80 == 0x7F80 for b in hidden_bits):
@@ -201,10 +206,13 @@ def range_reason(hidden_bits: Sequence[int]) -> str | None:
     return None
 
 
-def limbs(hidden_bits: Sequence[int], group: int, gamma_num: int) -> Limbs | None:
-    """Stage `limbs` for one position, or None where the codes leave int32 (`refused`).
+def limbs(
+    hidden_bits: Sequence[int], group: int, gamma_num: int, code_norm: int, limb_count: int = 2
+) -> Limbs | None:
+    """Stage `limbs` for one position, or None where the sums might leave int32 (`refused`).
 
-    `gamma_num/2^40` bounds the stock model's γ from above. Raises ValueError on non-finite input.
+    `gamma_num/2^40` bounds the stock model's γ from above, `code_norm` the norm of every row's codes.
+    Raises ValueError on non-finite input.
     """
     h = _values(hidden_bits)
     columns = len(h)
@@ -214,11 +222,13 @@ def limbs(hidden_bits: Sequence[int], group: int, gamma_num: int) -> Limbs | Non
         exponent = largest.numerator.bit_length() - largest.denominator.bit_length()
         if Fraction(2) ** exponent > largest:
             exponent -= 1
-        x = max(exponent - UNIT_BITS, UNIT_MIN_EXP)
+        x = max(exponent - UNIT_BITS[limb_count], UNIT_MIN_EXP)
     unit = Fraction(2) ** x
     t = [nearest_even(v / unit) for v in h]
+    if limb_count == 1:
+        t = [max(-127, min(127, n)) for n in t]
     r = [ceil_div_fraction(abs(v - unit * n) * 2**RESIDUAL_BITS, unit) for v, n in zip(h, t, strict=True)]
-    hi = tuple((n + 128) // 256 for n in t)
+    hi = tuple((n + 128) // 256 if limb_count == 2 else 0 for n in t)
     rho, nu = residual_shift(group), norm_shift(columns)
     norms = [ceil_sqrt(sum(t[k] * t[k] for k in g)) for g in groups(columns, group)]
     tau = rho
@@ -230,7 +240,7 @@ def limbs(hidden_bits: Sequence[int], group: int, gamma_num: int) -> Limbs | Non
     gamma = Fraction(gamma_num, 2**GAMMA_BITS)
     tail_code = ceil_div_fraction((tail + gamma * (whole + tail)) * 2**nu, Fraction(2 ** (tau - rho)))
     widest = 2 ** (tau - rho) * (127 * sum(group_codes) + 255 * tail_code) + 1
-    if widest + 127 * 128 * columns >= INT32_LIMIT:
+    if code_norm * whole + widest >= INT32_LIMIT:
         return None
     return Limbs(
         unit_exp=x,
@@ -253,10 +263,18 @@ def screen(row: QuantizedRow, position: Limbs, group: int) -> Screened:
     spread = sum(e * h for e, h in zip(row.residual_codes, position.group_codes, strict=True))
     spread += row.norm_code * position.tail_code
     width = 2 ** (position.group_shift - residual_shift(group)) * spread + 1
-    unit = row.scale * Fraction(2) ** position.unit_exp
-    lo = round_to_bits(unit * (center - width), FP32, RoundingMode.RD)
-    hi = round_to_bits(unit * (center + width), FP32, RoundingMode.RU)
-    return Screened(center, spread, width, lo, hi)
+    factor = row.scale * Fraction(2) ** position.unit_exp
+    return Screened(
+        center=center,
+        spread=spread,
+        width=width,
+        lo_bits=_scaled_end(factor, center - width, RoundingMode.RD),
+        hi_bits=_scaled_end(factor, center + width, RoundingMode.RU),
+    )
+
+
+def _scaled_end(factor: Fraction, end: int, mode: RoundingMode) -> int:
+    return round_to_bits(factor * Fraction(round_to(end, FP32, mode)), FP32, mode)
 
 
 def select(screened: Sequence[Screened], *, block: int = BLOCK, capacity: int = CAPACITY) -> Selection:
@@ -343,6 +361,7 @@ def certify(
     group: int | None = None,
     block: int = BLOCK,
     capacity: int = CAPACITY,
+    limb_count: int = 2,
 ) -> Certificate:
     """All stages for one position.
 
@@ -362,7 +381,9 @@ def certify(
     group = group or default_group(columns)
     rows = quantized or [quantize_row(row, group) for row in weight_bits]
     reason = range_reason(hidden_bits)
-    position = None if reason else limbs(hidden_bits, group, model.gamma_num(columns))
+    norm = code_norm_bound([row.norm_code for row in rows], columns)
+    gamma_num = model.gamma_num(columns)
+    position = None if reason else limbs(hidden_bits, group, gamma_num, norm, limb_count)
     if position is None:
         return Certificate(None, "fallback", reason or "refused", 0, 0)
     chosen = select([screen(row, position, group) for row in rows], block=block, capacity=capacity)
@@ -373,7 +394,7 @@ def certify(
     if kernel is not None:
         bits = [kernel(hidden_bits, weight_bits[i]) for i in indices]
         return Certificate(decide_exact(indices, bits), "exact", None, *counts)
-    gamma = Fraction(model.gamma_num(columns), 2**GAMMA_BITS)
+    gamma = Fraction(gamma_num, 2**GAMMA_BITS)
     token = decide_enclosed(indices, [rescore_enclosed(weight_bits[i], hidden_bits, gamma) for i in indices])
     if token is None:
         return Certificate(None, "fallback", "ambiguous", *counts)

@@ -30,7 +30,7 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-import sympy
+import sympy  # type: ignore[import-untyped]
 
 from .formats import FP64
 from .rounding import RU, round_to
@@ -119,9 +119,7 @@ def tree_gamma(nodes: int, unit: Fraction) -> Fraction:
 
 
 @lru_cache(maxsize=4096)
-def evaluate(
-    expression: sympy.Expr, values: tuple[tuple[sympy.Symbol, sympy.Rational], ...]
-) -> Fraction:
+def evaluate(expression: sympy.Expr, values: tuple[tuple[sympy.Symbol, sympy.Rational], ...]) -> Fraction:
     """An expression at exact values, as an exact rational.
 
     Raises `TypeError` for a value that is not a SymPy rational (a Float has been rounded already) and

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from hypothesis import strategies as st
-
 from certhead.pyref.codec import decode
 from certhead.pyref.formats import BF16, FP8_E4M3, FP8_E5M2, FP16, FP32, FP64, Format
 from certhead.pyref.rounding import RoundingMode, ulp
+from hypothesis import strategies as st
 
 FORMATS = (BF16, FP16, FP32, FP64, FP8_E4M3, FP8_E5M2)
 

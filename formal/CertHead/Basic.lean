@@ -21,6 +21,21 @@ theorem two_pow_cast_pos (e : Nat) : (0 : Int) < ((2 ^ e : Nat) : Int) :=
 theorem two_pow_le_two_pow {a b : Nat} (h : a ≤ b) : 2 ^ a ≤ 2 ^ b :=
   Nat.pow_le_pow_right (by omega) h
 
+theorem log2_mul_two_pow {n : Nat} (hn : n ≠ 0) (k : Nat) : (n * 2 ^ k).log2 = n.log2 + k := by
+  have hk := Nat.two_pow_pos k
+  have hne : n * 2 ^ k ≠ 0 := Nat.ne_of_gt (Nat.mul_pos (Nat.pos_of_ne_zero hn) hk)
+  refine (Nat.log2_eq_iff hne).2 ⟨?_, ?_⟩
+  · rw [Nat.pow_add]
+    exact Nat.mul_le_mul_right _ (Nat.log2_self_le hn)
+  · rw [show n.log2 + k + 1 = n.log2 + 1 + k by omega, Nat.pow_add]
+    exact Nat.mul_lt_mul_of_pos_right Nat.lt_log2_self hk
+
+theorem dvd_of_mul_dvd_mul_right {m n k : Nat} (hk : 0 < k) (h : m * k ∣ n * k) : m ∣ n := by
+  obtain ⟨c, hc⟩ := h
+  refine ⟨c, Nat.eq_of_mul_eq_mul_right hk ?_⟩
+  rw [hc]
+  ac_rfl
+
 /-- `x / q * q` is `x` less its remainder. -/
 theorem floor_mul_eq (x q : Int) : x / q * q = x - x % q := by
   have h := Int.mul_ediv_add_emod x q

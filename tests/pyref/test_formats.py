@@ -8,9 +8,8 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from strategies import FORMATS, TINY, TINY_FN
-
 from certhead.pyref.formats import BF16, FP8_E4M3, FP8_E5M2, FP16, FP32, FP64, Format
+from strategies import FORMATS, TINY, TINY_FN
 
 NUMPY_TYPES = {
     BF16: ml_dtypes.bfloat16,

@@ -225,7 +225,10 @@ theorem residual_codes_fit_int8 {B group : Nat} (h0 : 0 < group) (hg : group ≤
     intro l
     induction l with
     | nil => rfl
-    | cons x xs ih => simp only [List.map_cons, sumSq, ih, square_mul]; omega
+    | cons x xs ih =>
+      have := square_mul 2 x
+      simp only [List.map_cons, sumSq, ih]
+      omega
   have h1 := sumSq_le_of_bounded b
   rw [dbl, List.length_map] at h1
   have h2 := length_le_of_mem_pieces he

@@ -36,6 +36,10 @@ inductive Datum where
   | nan (neg : Bool) (payload : Nat)
 deriving DecidableEq, Repr
 
+/-- The magnitude of an exponent and a fraction field: subnormal, or with the leading one. -/
+def fieldsMag (f : Format) (expo frac : Nat) : Nat :=
+  if expo = 0 then frac else (2 ^ f.fracBits + frac) * 2 ^ (expo - 1)
+
 /-- What the bit pattern `bits` stands for in the format `f`. -/
 def decode (f : Format) (bits : Nat) : Datum :=
   let frac := bits % 2 ^ f.fracBits
@@ -43,8 +47,7 @@ def decode (f : Format) (bits : Nat) : Datum :=
   let neg := decide (bits / 2 ^ (f.fracBits + f.expWidth) % 2 = 1)
   if expo = f.expOnes then
     if frac = 0 then .inf neg else .nan neg frac
-  else if expo = 0 then .finite neg frac
-  else .finite neg ((2 ^ f.fracBits + frac) * 2 ^ (expo - 1))
+  else .finite neg (fieldsMag f expo frac)
 
 /-- The code of a magnitude, without the sign. -/
 def encodeMag (f : Format) (mag : Nat) : Nat :=
@@ -54,7 +57,8 @@ def encodeMag (f : Format) (mag : Nat) : Nat :=
     (shift + 1) * 2 ^ f.fracBits + (mag / 2 ^ shift - 2 ^ f.fracBits)
 
 /-- The sign bit in its place. -/
-def signBit (f : Format) (neg : Bool) : Nat := if neg then 2 ^ (f.fracBits + f.expWidth) else 0
+def signBit (f : Format) (neg : Bool) : Nat :=
+  (if neg then 1 else 0) * 2 ^ (f.fracBits + f.expWidth)
 
 /-- The bit pattern of a datum. -/
 def encode (f : Format) : Datum → Nat

@@ -1,4 +1,5 @@
 import CertHead.Float.Round
+import CertHead.Sum.Tree
 /-!
 # The fused dot-product accumulate of a tensor core
 
@@ -165,7 +166,19 @@ def chainLoss (m : Fdpa) : Int → List (List FdpaTerm) → Nat
 def exactSum (terms : List FdpaTerm) : Int := (terms.map FdpaTerm.value).sum
 
 /-- The sum of the magnitudes of the terms. -/
-def magnitude (terms : List FdpaTerm) : Nat := (terms.map fun t => t.value.natAbs).sum
+def magnitude (terms : List FdpaTerm) : Nat := absSum (terms.map FdpaTerm.value)
+
+/-- The chain as a summation tree: one node of weight 1 for each step. -/
+def chainTree (m : Fdpa) (acc : SumTree) (blocks : List (List FdpaTerm)) : SumTree :=
+  blocks.foldl
+    (fun t b => .node 1 (m.step t.value b) (t :: (b.map FdpaTerm.value).map .leaf)) acc
+
+/-- The error of one step as a node: `u = (group+1)·2^-fraction + 2^(1-prec)`. `slack` is what the
+alignment exponent may exceed the terms by (subnormal operands, zeros that take part). -/
+def nodeError (m : Fdpa) (slack : Nat) : NodeError where
+  num := m.group + 1 + 2 ^ (m.fraction + 1 - m.acc.prec)
+  den := 2 ^ m.fraction
+  floor := (m.group + 1) * slack / 2 ^ m.fraction + 1 + 2 ^ m.acc.qmin
 
 end Fdpa
 end CertHead

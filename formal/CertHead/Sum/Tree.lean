@@ -84,6 +84,30 @@ def ObeysList (e : NodeError) : List SumTree → Prop
   | t :: ts => Obeys e t ∧ ObeysList e ts
 end
 
+mutual
+/-- The largest number of nodes with a single child on a path: roundings that add nothing. -/
+def unaryDepth : SumTree → Nat
+  | .leaf _ => 0
+  | .node _ _ ts => unaryDepthList ts + (if ts.length = 1 then 1 else 0)
+/-- `unaryDepth` of several trees. -/
+def unaryDepthList : List SumTree → Nat
+  | [] => 0
+  | t :: ts => max t.unaryDepth (unaryDepthList ts)
+end
+
+mutual
+/-- Every node has children, and makes at most as many unit errors as it has children: one for a
+rounded addition of two or for a single rounding, `n` for a truncating adder of `n` terms (the
+leading one loses nothing, and the sum is rounded once). -/
+def AnyOrder : SumTree → Prop
+  | .leaf _ => True
+  | .node w _ ts => ts ≠ [] ∧ w ≤ ts.length ∧ AnyOrderList ts
+/-- `AnyOrder` for several trees. -/
+def AnyOrderList : List SumTree → Prop
+  | [] => True
+  | t :: ts => AnyOrder t ∧ AnyOrderList ts
+end
+
 /-- The distance between what the machine returned and the exact sum of the terms. -/
 def error (t : SumTree) : Nat := (t.value - t.leaves.sum).natAbs
 

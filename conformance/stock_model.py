@@ -1,0 +1,78 @@
+"""The assumption about the stock kernel, tested on the machine at hand.
+
+The certificate rests on `|y - z| <= γ·Σ|w·h| + η` for the stock accumulator `y` (docs/spec.md). The BF16
+kernel hides `y`; it shows `RNE_BF16(y)`, which by monotonicity must lie between the rounded ends of that
+interval. This is a test over the logits that were looked at, not a proof about those that were not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from certhead.kernels import CertifiedHead
+from certhead.kernels.rounding import fp32_down, fp32_up
+from certhead.pyref.head import ETA_EXP, GAMMA_BITS, RANGE_EXP
+
+from .results import StockCheck
+
+ROW_CHUNK = 8192
+
+
+def batches(positions: int, size: int) -> Iterator[tuple[torch.Tensor, int]]:
+    """Indices of batches of exactly `size` positions, each with how many of them count.
+
+    The last batch is filled up with positions from the start, which do not count again: a smaller
+    batch would be another batch shape, and the stock kernel may differ with the shape.
+    """
+    for start in range(0, positions, size):
+        yield torch.arange(start, start + size) % positions, min(size, positions - start)
+
+
+def stock_logits(weight: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+    """The unmodified stock product, BF16 [M, V]; written out here to be independent of the head's own."""
+    return torch.matmul(hidden, weight.T)
+
+
+def check_stock_model(
+    source: str, head: CertifiedHead, hidden: torch.Tensor, batch_sizes: Sequence[int]
+) -> list[StockCheck]:
+    """Test every stock logit of `hidden` [N, K] at each batch shape; positions out of range are left out."""
+    usable = (hidden.isfinite() & (hidden.abs() < 2.0**RANGE_EXP)).all(dim=1)
+    hidden = hidden[usable]
+    positions, columns = hidden.shape
+    if positions == 0:
+        return []
+    stock = {
+        size: torch.cat([stock_logits(head.weight, hidden[i])[:n] for i, n in batches(positions, size)])
+        for size in batch_sizes
+    }
+    violations = dict.fromkeys(batch_sizes, 0)
+    first: dict[int, str] = {}
+    # FP64 rounds each of the K additions of z and of Σ|w·h|, the radius and the two ends
+    relative = head.gamma_num * 2.0**-GAMMA_BITS + 4 * (columns + 4) * 2.0**-53
+    state = hidden.double()
+    for start in range(0, len(head.weight), ROW_CHUNK):
+        rows = head.weight[start : start + ROW_CHUNK].double()
+        center = state @ rows.T
+        radius = (state.abs() @ rows.abs().T) * relative + 2.0**ETA_EXP
+        low = fp32_down(center - radius).to(torch.bfloat16)
+        high = fp32_up(center + radius).to(torch.bfloat16)
+        for size in batch_sizes:
+            logits = stock[size][:, start : start + ROW_CHUNK]
+            outside = ~((low <= logits) & (logits <= high))  # a NaN is outside
+            count = int(outside.sum())
+            violations[size] += count
+            if count and size not in first:
+                m, i = (int(x) for x in outside.nonzero()[0])
+                got, ends = hex_bits(logits[m, i]), (hex_bits(low[m, i]), hex_bits(high[m, i]))
+                first[size] = f"position {m}, row {start + i}: {got} is not in [{ends[0]}, {ends[1]}]"
+    total = positions * len(head.weight)
+    return [
+        StockCheck(source, size, positions, total, violations[size], first.get(size)) for size in batch_sizes
+    ]
+
+
+def hex_bits(value: torch.Tensor) -> str:
+    """One BF16 value as its bit pattern."""
+    return f"0x{int(value.view(torch.int16)) & 0xFFFF:04x}"

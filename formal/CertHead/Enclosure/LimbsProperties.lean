@@ -1,0 +1,223 @@
+import CertHead.Enclosure.Limbs
+import CertHead.Enclosure.QuantizeProperties
+
+/-!
+# The limbs: exact digits, covered norms, and codes that fit their bytes
+-/
+
+namespace CertHead.Enclosure
+
+/-! ## Digits -/
+
+/-- The limbs give the number back. -/
+theorem limbs_join (t : Int) : 256 * highLimb t + lowLimb t = t := by unfold lowLimb; omega
+
+/-- **The low limb fits int8.** -/
+theorem low_limb_fits_int8 (t : Int) : -128 ≤ lowLimb t ∧ lowLimb t ≤ 127 := by
+  unfold lowLimb highLimb
+  omega
+
+/-- **The high limb is within ±64** for every `|t| ≤ 16320`. -/
+theorem high_limb_within_64 {t : Int} (h : (t.natAbs : Int) ≤ 16320) :
+    -64 ≤ highLimb t ∧ highLimb t ≤ 64 := by
+  unfold highLimb
+  omega
+
+theorem joinLimbs_of_limbs : ∀ t : List Int, joinLimbs (t.map highLimb) (t.map lowLimb) = t
+  | [] => rfl
+  | t :: ts => by
+    simp only [List.map_cons, joinLimbs, limbs_join, joinLimbs_of_limbs ts]
+
+theorem length_joinLimbs : ∀ as bs : List Int, as.length = bs.length →
+    (joinLimbs as bs).length = as.length
+  | [], _, _ => rfl
+  | _ :: _, [], h => by simp only [List.length_cons, List.length_nil] at h; omega
+  | a :: as, b :: bs, h => by
+    simp only [List.length_cons] at h
+    simp only [joinLimbs, List.length_cons, length_joinLimbs as bs (by omega)]
+
+/-- Two int8 products make the wide one: `Σ q t = 256 · Σ q a + Σ q b`. -/
+theorem dot_of_joinLimbs : ∀ q as bs : List Int, as.length = bs.length →
+    dot q (joinLimbs as bs) = 256 * dot q as + dot q bs
+  | [], as, bs, _ => by simp only [dot]; omega
+  | _ :: _, [], [], _ => by simp only [joinLimbs, dot]; omega
+  | q :: qs, a :: as, b :: bs, h => by
+    simp only [List.length_cons] at h
+    have ih := dot_of_joinLimbs qs as bs (by omega)
+    have e : q * (256 * a + b) = 256 * (q * a) + q * b := by
+      rw [Int.mul_add, Int.mul_left_comm]
+    simp only [joinLimbs, dot, ih, e]
+    omega
+
+/-! ## Soundness -/
+
+/-- Codes `⌈T/2^τ⌉` of rounded-up roots cover their groups. -/
+theorem groupCodes_cover (d : Nat) (hd : 0 < d) : ∀ gs : List (List Int),
+    NormsCovered 1 (d : Int) gs ((rootsUp gs).map fun T => (ceilDiv T d : Int))
+  | [] => True.intro
+  | g :: gs => by
+    refine ⟨Int.natCast_nonneg _, ?_, groupCodes_cover d hd gs⟩
+    have h1 := sumSq_le_square_of_ceilSqrt g
+    have h2 := Int.ofNat_le.2 (le_ceilDiv_mul (ceilSqrt (sumSq g).toNat) hd)
+    rw [Int.natCast_mul] at h2
+    have h3 := square_le_square (Int.natCast_nonneg _) h2
+    rw [Int.one_mul, Int.one_mul]
+    exact Int.le_trans h1 h3
+
+/-- The code of a remainder covers it: `2^8 · |r| ≤ code · u`. -/
+theorem remainderCode_covers {u : Int} (hu : 0 < u) (r : Int) :
+    2 ^ 8 * (r.natAbs : Int) ≤ remainderCode u r * u := by
+  have h := Int.ofNat_le.2 (le_ceilDiv_mul (2 ^ 8 * r.natAbs) (show 0 < u.toNat by omega))
+  rw [Int.natCast_mul, Int.natCast_mul, Int.toNat_of_nonneg (show 0 ≤ u by omega)] at h
+  exact h
+
+/-- Hence the norm of the remainders is covered by the norm of their codes. -/
+theorem sumSq_of_remainders_le {u : Int} (hu : 0 < u) : ∀ rs : List Int,
+    2 ^ 8 * 2 ^ 8 * sumSq rs ≤ sumSq (rs.map (remainderCode u)) * (u * u)
+  | [] => by simp only [List.map_nil, sumSq]; omega
+  | r :: rs => by
+    have ih := sumSq_of_remainders_le hu rs
+    have h := square_le_square (by omega) (remainderCode_covers hu r)
+    rw [square_mul, square_mul, square_of_magnitude] at h
+    simp only [List.map_cons, sumSq, Int.add_mul]
+    omega
+
+/-- The search for the group shift starts at `ρ`. -/
+theorem groupShiftOf_ge (ρ : Nat) (roots : List Nat) : ρ ≤ groupShiftOf ρ roots :=
+  start_le_firstFrom _ _
+
+/-- **Any positive unit is sound**: whatever unit, group size, shifts and `γ` are chosen, the codes
+that `limbsWith` computes encode the position. -/
+theorem any_unit_is_sound {u : Int} (hu : 0 < u) (group ρ ν gammaNum : Nat) (h : List Int) :
+    StateEncodes group ρ ν gammaNum h (limbsWith u group ρ ν gammaNum h) := by
+  have ht : ∀ t : List Int, joinLimbs (t.map highLimb) (t.map lowLimb) = t := joinLimbs_of_limbs
+  refine ⟨hu, ?_, ?_, groupShiftOf_ge ρ _, ?_, Int.natCast_nonneg _, ?_⟩
+  · show h.length = ((h.map fun x => nearestEven x u).map highLimb).length
+    rw [List.length_map, List.length_map]
+  · show h.length = ((h.map fun x => nearestEven x u).map lowLimb).length
+    rw [List.length_map, List.length_map]
+  · simp only [limbsWith, ht]
+    exact groupCodes_cover _ (Nat.two_pow_pos _) _
+  · simp only [limbsWith, ht]
+    generalize (h.map fun x => nearestEven x u) = t
+    generalize groupShiftOf ρ (rootsUp (groups group t)) = τ
+    refine ⟨(ceilSqrt (sumSq t).toNat : Int),
+      (ceilSqrt (sumSq ((remainders u h t).map (remainderCode u))).toNat : Int),
+      Int.natCast_nonneg _, Int.natCast_nonneg _, sumSq_le_square_of_ceilSqrt t, ?_, ?_⟩
+    · rw [square_mul]
+      exact Int.le_trans (sumSq_of_remainders_le hu _) (Int.mul_le_mul_of_nonneg_right
+        (sumSq_le_square_of_ceilSqrt _) (square_nonneg u))
+    · generalize ceilSqrt (sumSq t).toNat = N
+      generalize ceilSqrt (sumSq ((remainders u h t).map (remainderCode u))).toNat = R
+      have k := Int.ofNat_le.2 (le_ceilDiv_mul
+        ((2 ^ 40 * R + gammaNum * (2 ^ 8 * N + R)) * 2 ^ ν)
+        (Nat.mul_pos (Nat.two_pow_pos 48) (Nat.two_pow_pos (τ - ρ))))
+      simp only [Int.natCast_mul, Int.natCast_add] at k
+      exact k
+
+/-- The unit is positive. -/
+theorem unitOf_pos (B : Nat) (h : List Int) : 0 < unitOf B h := two_pow_cast_pos _
+
+/-- The unit is at least `2^-40`. -/
+theorem unitOf_ge_smallest (B : Nat) (h : List Int) : ((2 ^ (B - 40) : Nat) : Int) ≤ unitOf B h :=
+  Int.ofNat_le.2 (two_pow_le_two_pow (Nat.le_max_right _ _))
+
+/-- **The codes of a position encode it.** -/
+theorem limbsOf_encodes (B group gammaNum : Nat) (h : List Int) :
+    StateEncodes group (residualShift group) (normShift h.length) gammaNum h
+      (limbsOf B group gammaNum h) :=
+  any_unit_is_sound (unitOf_pos B h) group _ _ gammaNum h
+
+/-! ## Widths -/
+
+/-- A number below `2^(L+1)` with at most eight significant bits is at most `255 · 2^(L-7)`, here
+`2^7·m·2^e ≤ 255·2^L`. -/
+theorem eight_bits_leave_room {m e : Nat} (hm : m < 256) (h0 : 0 < m) :
+    128 * (m * 2 ^ e) ≤ 255 * 2 ^ (m * 2 ^ e).log2 := by
+  have hne : m ≠ 0 := by omega
+  have h1 := Nat.log2_self_le hne
+  have h2 := Nat.lt_log2_self (n := m)
+  have h7 : m.log2 ≤ 7 := by
+    have := (Nat.log2_lt hne).2 (show m < 2 ^ 8 from hm)
+    omega
+  have hl : m.log2 + e ≤ (m * 2 ^ e).log2 := by
+    apply (Nat.le_log2 (Nat.ne_of_gt (Nat.mul_pos h0 (Nat.two_pow_pos e)))).2
+    rw [Nat.pow_add]
+    exact Nat.mul_le_mul_right _ h1
+  have h3 : 128 * m ≤ 255 * 2 ^ m.log2 := by
+    rw [Nat.pow_succ] at h2
+    have hp : 2 ^ m.log2 ≤ 2 ^ 7 := two_pow_le_two_pow h7
+    omega
+  have h4 := Nat.mul_le_mul_right (2 ^ e) h3
+  have h5 : 2 ^ m.log2 * 2 ^ e ≤ 2 ^ (m * 2 ^ e).log2 := by
+    rw [← Nat.pow_add]; exact Nat.pow_le_pow_right (by omega) hl
+  rw [Nat.mul_assoc, Nat.mul_assoc] at h4
+  omega
+
+/-- **An input that BF16 can hold is at most 16320 units**: `m · 2^e` with `m < 256` the largest
+magnitude. -/
+theorem input_le_16320_units {B : Nat} {h : List Int} {m e : Nat} (hm : m < 256)
+    (largest_is : maxAbs h = m * 2 ^ e) {x : Int} (hx : x ∈ h) :
+    (x.natAbs : Int) ≤ 16320 * unitOf B h := by
+  have h1 := magnitude_le_maxAbs hx
+  have hu : 2 ^ ((maxAbs h).log2 - 13) ≤ 2 ^ max ((maxAbs h).log2 - 13) (B - 40) :=
+    two_pow_le_two_pow (Nat.le_max_left _ _)
+  unfold unitOf
+  generalize 2 ^ max ((maxAbs h).log2 - 13) (B - 40) = u at *
+  by_cases h0 : m = 0
+  · rw [h0, Nat.zero_mul] at largest_is
+    omega
+  · have k := eight_bits_leave_room (e := e) hm (by omega)
+    rw [← largest_is] at k
+    have s : 2 ^ (maxAbs h).log2 ≤ 2 ^ ((maxAbs h).log2 - 13) * 2 ^ 13 := by
+      rw [← Nat.pow_add]; exact two_pow_le_two_pow (by omega)
+    omega
+
+/-- **The ticks stay within 16320**, so that the high limbs stay within ±64. -/
+theorem ticks_within_16320 {B : Nat} {h : List Int} {m e : Nat} (hm : m < 256)
+    (largest_is : maxAbs h = m * 2 ^ e) {t : Int}
+    (ht : t ∈ h.map fun x => nearestEven x (unitOf B h)) : (t.natAbs : Int) ≤ 16320 := by
+  obtain ⟨x, hx, e⟩ := List.mem_map.1 ht
+  subst e
+  exact nearestEven_bounded (unitOf_pos B h) (input_le_16320_units hm largest_is hx)
+
+/-- **The codes of the remainders stay within 128.** -/
+theorem remainderCode_le_128 {u : Int} (hu : 0 < u) {h : List Int} {r : Int}
+    (hr : r ∈ remainders u h (h.map fun x => nearestEven x u)) : remainderCode u r ≤ 128 := by
+  have k := residual_le_half_scale hu hr
+  exact Int.ofNat_le.2 (ceilDiv_le (m := 128) (show 0 < u.toNat by omega) (by omega))
+
+theorem le_largest {x : Nat} : ∀ {xs : List Nat}, x ∈ xs → x ≤ largest xs
+  | y :: ys, h => by
+    cases List.mem_cons.1 h with
+    | inl e => subst e; simp only [largest]; omega
+    | inr m => have := le_largest m; simp only [largest]; omega
+
+/-- **The group codes fit int8**: `0 ≤ H ≤ 127`. -/
+theorem group_codes_fit_int8 {u : Int} {group ρ ν gammaNum : Nat} {h : List Int} {H : Int}
+    (hH : H ∈ (limbsWith u group ρ ν gammaNum h).groupCodes) : 0 ≤ H ∧ H ≤ 127 := by
+  simp only [limbsWith] at hH
+  generalize rootsUp (groups group (h.map fun x => nearestEven x u)) = roots at hH
+  obtain ⟨T, hT, rfl⟩ := List.mem_map.1 hH
+  refine ⟨Int.natCast_nonneg _, Int.ofNat_le.2 ?_⟩
+  have pos := Nat.two_pow_pos (groupShiftOf ρ roots)
+  have big : decide (ceilDiv (largest roots) (2 ^ groupShiftOf ρ roots) ≤ 127) = true := by
+    apply firstFrom_holds (p := fun τ => decide (ceilDiv (largest roots) (2 ^ τ) ≤ 127))
+    apply decide_eq_true
+    apply ceilDiv_le (Nat.two_pow_pos _)
+    have h1 := Nat.lt_log2_self (n := largest roots)
+    rw [Nat.pow_succ] at h1
+    have h2 : 2 ^ (largest roots).log2 ≤ 2 ^ (ρ + (largest roots).log2) :=
+      two_pow_le_two_pow (by omega)
+    omega
+  have h3 := (ceilDiv_le_iff pos).1 (of_decide_eq_true big)
+  exact ceilDiv_le pos (Nat.le_trans (le_largest hT) h3)
+
+/-- The group shift is the smallest: every smaller one from `ρ` on makes some code exceed 127. -/
+theorem groupShiftOf_is_smallest {ρ τ : Nat} {roots : List Nat} (h : ρ ≤ τ)
+    (k : τ < groupShiftOf ρ roots) : 127 < ceilDiv (largest roots) (2 ^ τ) := by
+  have := firstFrom_is_first (p := fun τ => decide (ceilDiv (largest roots) (2 ^ τ) ≤ 127))
+    _ ρ τ h k
+  exact Nat.not_le.1 (of_decide_eq_false this)
+
+end CertHead.Enclosure

@@ -1,0 +1,7 @@
+#!/usr/bin/env bash
+# Checks every Lean proof; says which toolchain checked. --update rewrites formal/STATEMENTS.md first.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+python=.venv/bin/python
+[ -x "$python" ] || python=python3
+exec "$python" -m certhead.conformance.prove "$@"
