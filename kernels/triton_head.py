@@ -14,6 +14,7 @@ from .quantize import QuantizedHead
 
 INTERPRETED = not isinstance(kernels.limbs_kernel, triton.JITFunction)
 MAX_POSITIONS = 256
+CHECK_ROWS = 256  # rows under one pair of checksum rows: 127·256 fits two int8 digits; 0.8 % more bytes
 
 
 @dataclass(frozen=True)
@@ -36,11 +37,20 @@ def default_tile(positions: int) -> Tile:
     return Tile(128, 64, 128, 8, 3)
 
 
+def checksum_rows(codes: torch.Tensor) -> torch.Tensor:
+    """Two int8 rows for each CHECK_ROWS rows: their column sums as 256·first + second."""
+    padding = (-codes.shape[0]) % CHECK_ROWS
+    sums = torch.nn.functional.pad(codes, (0, 0, 0, padding)).view(-1, CHECK_ROWS, codes.shape[1])
+    total = sums.sum(dim=1, dtype=torch.int32)
+    high = (total + 128) >> 8
+    return torch.stack([high, total - (high << 8)], dim=1).flatten(0, 1).to(torch.int8)
+
+
 class TritonPipeline:
-    """The launches limbs → screen → resolve → decide over static buffers, for M ≤ `max_positions`.
+    """The launches limbs → screen → select → rescore over static buffers, for M ≤ `max_positions`.
 
     weight: bfloat16 [V, K]; copy: its int8 copy on the same device. Exact mode: the stock arithmetic
-    must have been identified as the sequential tensor-core chain that `resolve_kernel` repeats.
+    must have been identified as the sequential tensor-core chain that `rescore_kernel` repeats.
     """
 
     def __init__(
@@ -53,14 +63,16 @@ class TritonPipeline:
         max_positions: int = MAX_POSITIONS,
     ) -> None:
         self.weight, self.gamma_num, self.block = weight, gamma_num, block
-        self.codes, self.scale, self.norm_codes = copy.codes, copy.scale, copy.norm_codes
+        self.scale, self.norm_codes = copy.scale, copy.norm_codes
         rows, columns = weight.shape
+        self.n_groups = spec.ceil_div(rows, CHECK_ROWS)
+        self.codes = torch.cat([copy.codes, checksum_rows(copy.codes)])
         device = weight.device
         self.rows, self.columns, self.group = rows, columns, copy.group
         groups = copy.residual_codes.shape[1]
         self.groups_padded = max(32, triton.next_power_of_2(groups))
-        self.residual_codes = torch.zeros((rows, self.groups_padded), dtype=torch.int8, device=device)
-        self.residual_codes[:, :groups] = copy.residual_codes
+        self.groups = groups
+        self.residual_codes = copy.residual_codes
         self.n_blocks = spec.ceil_div(rows, block)
         m = max_positions
         self.code_norm = copy.code_norm
@@ -76,14 +88,21 @@ class TritonPipeline:
         self.winner = torch.empty(m, dtype=torch.int64, device=device)
         self.counts = torch.empty_like(self.tail_codes)
         self.tokens = torch.empty_like(self.winner)
+        self.work = torch.empty(m * self.n_blocks, dtype=torch.int32, device=device)
+        self.work_size = torch.zeros(1, dtype=torch.int32, device=device)
+        self.arrivals = torch.zeros_like(self.work_size)
+        self.digests = torch.zeros(m, dtype=torch.int32, device=device)
+        self.observed = torch.empty(m * spec.ceil_div(rows, 32), dtype=torch.int32, device=device)
+        self.expected = torch.empty(m * 2 * self.n_groups, dtype=torch.int32, device=device)
         self.tops = torch.empty((m, self.n_blocks), dtype=torch.float32, device=device)
 
     def limbs(self, hidden: torch.Tensor, limb_count: int = 2) -> None:
         """Stage limbs into the static buffers."""
         kernels.limbs_kernel[(hidden.shape[0],)](
             hidden, self.hi, self.lo, self.group_codes, self.tail_codes, self.shift, self.unit,
-            self.reasons, self.best, self.winner, self.counts, self.gamma_num,
-            self.code_norm, K=self.columns, LIMBS=limb_count, GROUP=self.group, G_PAD=self.groups_padded,
+            self.reasons, self.best, self.winner, self.counts, self.work_size, self.arrivals, self.digests, self.gamma_num,
+            self.code_norm, K=self.columns, LIMBS=limb_count, GROUP=self.group,
+            GROUP_PAD=triton.next_power_of_2(self.group), G_PAD=self.groups_padded,
             RHO=spec.residual_shift(self.group), NU=spec.norm_shift(self.columns), num_warps=8,
         )  # fmt: skip
 
@@ -92,28 +111,50 @@ class TritonPipeline:
     ) -> None:
         """Stage screen; with `ends` (float32 [2, M, V]) every interval end is written as well."""
         tile = tile or default_tile(positions)
-        grid = (triton.cdiv(self.rows, tile.rows) * triton.cdiv(positions, tile.positions),)
+        tiles = triton.cdiv(self.rows, tile.rows) + triton.cdiv(2 * self.n_groups, tile.rows)
+        grid = (tiles * triton.cdiv(positions, tile.positions),)
         kernels.screen_kernel[grid](
             self.codes, self.scale, self.residual_codes, self.norm_codes, self.hi, self.lo,
             self.group_codes, self.tail_codes, self.shift, self.unit, self.best, self.tops,
-            self.tops if ends is None else ends, self.rows, positions, self.n_blocks,
-            K=self.columns, LIMBS=limb_count, G_PAD=self.groups_padded, BLOCK=self.block, BV=tile.rows,
+            self.tops if ends is None else ends, self.observed, self.expected, self.rows,
+            2 * self.n_groups, positions, self.n_blocks,
+            K=self.columns, LIMBS=limb_count, G=self.groups, G_PAD=self.groups_padded, BLOCK=self.block, BV=tile.rows,
             BM=tile.positions, BK=tile.columns, DIAGNOSTIC=ends is not None, SOFTWARE=INTERPRETED,
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
-    def resolve(self, hidden: torch.Tensor, chunk: int = 1024, step: int = 128, stages: int = 4) -> None:
-        """Stages select and rescore."""
-        positions = hidden.shape[0]
-        kernels.resolve_kernel[(triton.cdiv(self.n_blocks, chunk), positions)](
-            self.weight, hidden, self.reasons, self.best, self.tops, self.winner, self.counts,
-            self.rows, self.n_blocks, K=self.columns, BLOCK=self.block, CHUNK=chunk, BK=step,
-            CAST=INTERPRETED, num_warps=4, num_stages=stages,
+    def verify(self, positions: int, tile: Tile, limb_count: int = 2) -> None:
+        """Compare the checksums of the last screen, made with `tile`; a mismatch becomes a reason."""
+        kernels.verify_kernel[(triton.cdiv(self.n_groups, 128), positions)](
+            self.hi, self.lo, self.digests, self.observed, self.expected, self.reasons,
+            triton.cdiv(self.rows, tile.rows), self.n_groups, K=self.columns,
+            K_PAD=triton.next_power_of_2(self.columns), LIMBS=limb_count,
+            TILES=CHECK_ROWS // tile.rows, CHUNK=128, num_warps=4,
         )  # fmt: skip
 
-    def decide(self, positions: int) -> None:
-        """Stage decide into `tokens`."""
-        kernels.decide_kernel[(1,)](self.winner, self.tokens, positions, BM=MAX_POSITIONS, num_warps=4)
+    def select(self, positions: int, chunk: int = 1024) -> None:
+        """Stage select into the work list."""
+        kernels.select_kernel[(triton.cdiv(self.n_blocks, chunk), positions)](
+            self.reasons, self.best, self.tops, self.counts, self.work, self.work_size, self.n_blocks,
+            CHUNK=chunk, num_warps=4,
+        )  # fmt: skip
+
+    def rescore(
+        self,
+        hidden: torch.Tensor,
+        accumulators: torch.Tensor | None = None,
+        *,
+        programs: int = 528,
+        step: int = 128,
+        stages: int = 4,
+    ) -> None:
+        """Stages rescore and decide; with `accumulators` (float32 [M, V]) every rescored sum is written."""
+        kernels.rescore_kernel[(programs,)](
+            self.weight, hidden, self.work, self.work_size, self.arrivals, self.winner, self.tokens,
+            self.tops if accumulators is None else accumulators, self.rows, hidden.shape[0],
+            K=self.columns, BLOCK=self.block, BK=step, M_PAD=MAX_POSITIONS,
+            DIAGNOSTIC=accumulators is not None, CAST=INTERPRETED, num_warps=4, num_stages=stages,
+        )  # fmt: skip
 
     def run(
         self, hidden: torch.Tensor, tile: Tile | None = None, limb_count: int = 2
@@ -121,7 +162,9 @@ class TritonPipeline:
         """All stages; returns the static token buffer's first M entries."""
         positions = hidden.shape[0]
         self.limbs(hidden, limb_count)
+        tile = tile or default_tile(positions)
         self.screen(positions, tile, limb_count)
-        self.resolve(hidden)
-        self.decide(positions)
+        self.verify(positions, tile, limb_count)
+        self.select(positions)
+        self.rescore(hidden)
         return self.tokens[:positions]

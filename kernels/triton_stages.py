@@ -11,9 +11,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-LOWEST_KEY = -(2**31)  # below the ordered form of every FP32 value
 NONFINITE = tl.constexpr(1)
 REFUSED = tl.constexpr(2)
+CHECKSUM = tl.constexpr(6)
 
 
 @triton.jit
@@ -102,11 +102,15 @@ def limbs_kernel(
     best,  # int32 [M] out: ordered best lower end, reset
     winner,  # int64 [M] out: packed best candidate, reset
     counts,  # int32 [M] out: blocks rescored, reset
+    work_size,  # int32 [1] out: reset
+    arrivals,  # int32 [1] out: reset
+    digests,  # int32 [M] out: checksum of the limbs
     gamma_num,
     code_norm,
     K: tl.constexpr,
     LIMBS: tl.constexpr,
     GROUP: tl.constexpr,
+    GROUP_PAD: tl.constexpr,
     G_PAD: tl.constexpr,
     RHO: tl.constexpr,
     NU: tl.constexpr,
@@ -114,8 +118,9 @@ def limbs_kernel(
     """Stage limbs, one position per program; also resets what the later launches accumulate."""
     m = tl.program_id(0).to(tl.int64)
     g = tl.arange(0, G_PAD)[:, None]
-    k = g * GROUP + tl.arange(0, GROUP)[None, :]
-    inside = k < K
+    within = tl.arange(0, GROUP_PAD)[None, :]
+    k = g * GROUP + within
+    inside = (within < GROUP) & (k < K)
     h = tl.load(hidden + m * K + k, mask=inside, other=0.0).to(tl.float32)
     magnitude = tl.abs(h)
     finite = magnitude < float("inf")  # false for NaN too
@@ -136,6 +141,7 @@ def limbs_kernel(
     r_whole = r.to(tl.int64).to(tl.float64)
     r_code = tl.where(r_whole < r, r_whole + 1.0, r_whole)
     ti = t.to(tl.int32)
+    tl.store(digests + m, tl.sum(tl.sum(tl.where(inside, ti * (2 * k + 1), 0), axis=1), axis=0))
     if LIMBS == 2:
         a = (ti + 128) >> 8
         tl.store(hi + m * K + k, a.to(tl.int8), mask=inside)
@@ -166,13 +172,16 @@ def limbs_kernel(
     tl.store(best + m, -2147483647)
     tl.store(winner + m, tl.full((), -9223372036854775807, tl.int64))
     tl.store(counts + m, 0)
+    if m == 0:
+        tl.store(work_size, 0)
+        tl.store(arrivals, 0)
 
 
 @triton.jit
 def screen_kernel(
-    codes,  # int8 [V, K]
+    codes,  # int8 [V + checksum rows, K]
     scale,  # bf16 [V]
-    residual_codes,  # int8 [V, G_PAD]
+    residual_codes,  # int8 [V, G]
     norm_codes,  # uint8 [V]
     hi,  # the limbs; buffers hold BM rows at least, whatever M
     lo,
@@ -183,11 +192,15 @@ def screen_kernel(
     best,  # int32 [M]: ordered best lower end
     tops,  # float32 [M, blocks]: largest upper end of each block
     ends,  # float32 [2, M, V]: every end, only with DIAGNOSTIC
+    observed,  # int32 [M, row tiles]: sum of the tile's rows, modulo 2^32
+    expected,  # int32 [M, checksum rows]: what the checksum rows give
     V,
+    n_checks,
     M,
     n_blocks,
     K: tl.constexpr,
     LIMBS: tl.constexpr,
+    G: tl.constexpr,
     G_PAD: tl.constexpr,
     BLOCK: tl.constexpr,
     BV: tl.constexpr,
@@ -196,14 +209,22 @@ def screen_kernel(
     DIAGNOSTIC: tl.constexpr,
     SOFTWARE: tl.constexpr,
 ):
-    """Stage screen and its block summary for BV rows and BM positions."""
+    """Stage screen and its block summary for BV rows and BM positions.
+
+    The last tiles take the checksum rows, whose integer product is the sum of the products of the rows
+    that they sum up: `verify_kernel` compares the two.
+    """
     m_tiles = tl.cdiv(M, BM)
+    row_tiles = tl.cdiv(V, BV)
     tile = tl.program_id(0) // m_tiles  # neighbours share the rows, so the copy is read from memory once
-    rows = tile * BV + tl.arange(0, BV)
+    checking = tile >= row_tiles
+    first = tl.where(checking, V + (tile - row_tiles) * BV, tile * BV)
+    end = tl.where(checking, V + n_checks, V)
+    rows = first + tl.arange(0, BV)
     m = (tl.program_id(0) % m_tiles) * BM + tl.arange(0, BM)
-    row_ok = rows < V
+    row_ok = rows < end
     m_ok = m < M
-    safe_rows = tl.where(row_ok, rows, V - 1).to(tl.int64)
+    safe_rows = tl.where(row_ok, rows, end - 1).to(tl.int64)
     k = tl.arange(0, BK)
     q_ptr = codes + safe_rows[:, None] * K + k[None, :]
     a_ptr = hi + m[None, :] * K + k[:, None]
@@ -229,62 +250,132 @@ def screen_kernel(
         b_ptr += BK
     if LIMBS == 2:
         acc_b += acc_a * 256
-    g = tl.arange(0, G_PAD)
-    e = tl.load(residual_codes + safe_rows[:, None] * G_PAD + g[None, :])
-    h = tl.load(group_codes + m[None, :] * G_PAD + g[:, None])
-    width = tl.dot(e, h, out_dtype=tl.int32)
-    x = tl.load(norm_codes + safe_rows).to(tl.int32)
-    width += x[:, None] * tl.load(tail_codes + m)[None, :]
-    width = (width << tl.load(shift + m)[None, :]) + 1
-    factor = tl.load(scale + safe_rows).to(tl.float32)[:, None] * tl.load(unit + m)[None, :]
-    upper = _upper_end(factor, acc_b + width, SOFTWARE)
-    lower = _lower_end(factor, acc_b - width, SOFTWARE)
-    if DIAGNOSTIC:
-        where = m[None, :].to(tl.int64) * V + safe_rows[:, None]
-        keep = row_ok[:, None] & m_ok[None, :]
-        tl.store(ends + where, lower, mask=keep)
-        tl.store(ends + M.to(tl.int64) * V + where, upper, mask=keep)
-    # rows past the end repeat the last one, which changes no maximum
-    tl.atomic_max(best + m, _ordered(tl.max(lower, axis=0)), mask=m_ok, sem="relaxed")
-    top = tl.max(tl.reshape(upper, (BV // BLOCK, BLOCK, BM)), axis=1)
-    block = tile * (BV // BLOCK) + tl.arange(0, BV // BLOCK)
-    keep_block = (block < n_blocks)[:, None] & m_ok[None, :]
-    tl.store(tops + m[None, :].to(tl.int64) * n_blocks + block[:, None], top, mask=keep_block)
+    if checking:
+        to = m[None, :].to(tl.int64) * n_checks + (safe_rows - V)[:, None]
+        tl.store(expected + to, acc_b, mask=row_ok[:, None] & m_ok[None, :])
+    else:
+        total = tl.sum(tl.where(row_ok[:, None], acc_b, 0), axis=0)
+        tl.store(observed + m.to(tl.int64) * row_tiles + tile, total, mask=m_ok)
+        g = tl.arange(0, G_PAD)
+        e = tl.load(residual_codes + safe_rows[:, None] * G + g[None, :], mask=(g < G)[None, :], other=0)
+        h = tl.load(group_codes + m[None, :] * G_PAD + g[:, None])
+        width = tl.dot(e, h, out_dtype=tl.int32)
+        x = tl.load(norm_codes + safe_rows).to(tl.int32)
+        width += x[:, None] * tl.load(tail_codes + m)[None, :]
+        width = (width << tl.load(shift + m)[None, :]) + 1
+        factor = tl.load(scale + safe_rows).to(tl.float32)[:, None] * tl.load(unit + m)[None, :]
+        upper = _upper_end(factor, acc_b + width, SOFTWARE)
+        lower = _lower_end(factor, acc_b - width, SOFTWARE)
+        if DIAGNOSTIC:
+            where = m[None, :].to(tl.int64) * V + safe_rows[:, None]
+            keep = row_ok[:, None] & m_ok[None, :]
+            tl.store(ends + where, lower, mask=keep)
+            tl.store(ends + M.to(tl.int64) * V + where, upper, mask=keep)
+        # rows past the end repeat the last one, which changes no maximum
+        tl.atomic_max(best + m, _ordered(tl.max(lower, axis=0)), mask=m_ok, sem="relaxed")
+        top = tl.max(tl.reshape(upper, (BV // BLOCK, BLOCK, BM)), axis=1)
+        block = tile * (BV // BLOCK) + tl.arange(0, BV // BLOCK)
+        keep_block = (block < n_blocks)[:, None] & m_ok[None, :]
+        tl.store(tops + m[None, :].to(tl.int64) * n_blocks + block[:, None], top, mask=keep_block)
 
 
 @triton.jit
-def resolve_kernel(
-    weight,  # bf16 [V, K]
-    hidden,  # bf16 [M, K]
+def verify_kernel(
+    hi,
+    lo,
+    digests,
+    observed,
+    expected,
+    reasons,
+    row_tiles,
+    n_groups,
+    K: tl.constexpr,
+    K_PAD: tl.constexpr,
+    LIMBS: tl.constexpr,
+    TILES: tl.constexpr,  # row tiles in one checksum group
+    CHUNK: tl.constexpr,
+):
+    """Checksums of CHUNK groups of rows at one position, and of its limbs as the screen read them."""
+    m = tl.program_id(1).to(tl.int64)
+    group = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    inside = group < n_groups
+    tile = group[:, None] * TILES + tl.arange(0, TILES)[None, :]
+    part = tl.load(observed + m * row_tiles + tile, mask=tile < row_tiles, other=0)
+    high = tl.load(expected + m * 2 * n_groups + 2 * group, mask=inside, other=0)
+    low = tl.load(expected + m * 2 * n_groups + 2 * group + 1, mask=inside, other=0)
+    wrong = tl.sum(tl.where(tl.sum(part, axis=1) != high * 256 + low, 1, 0), axis=0)
+    if tl.program_id(0) == 0:
+        k = tl.arange(0, K_PAD)
+        t = tl.load(lo + m * K + k, mask=k < K, other=0).to(tl.int32)
+        if LIMBS == 2:
+            t += tl.load(hi + m * K + k, mask=k < K, other=0).to(tl.int32) * 256
+        wrong += tl.where(tl.sum(t * (2 * k + 1), axis=0) != tl.load(digests + m), 1, 0)
+    if (wrong > 0) & (tl.load(reasons + m) == 0):
+        tl.store(reasons + m, tl.full((), CHECKSUM, tl.uint8))
+
+
+@triton.jit
+def select_kernel(
     reasons,
     best,
     tops,
-    winner,  # int64 [M]: ordered BF16 logit above, complement of the index below
-    counts,
-    V,
+    counts,  # int32 [M]: blocks kept
+    work,  # int32 [capacity]: position·2^24 + block
+    work_size,  # int32 [1]
     n_blocks,
-    K: tl.constexpr,
-    BLOCK: tl.constexpr,
     CHUNK: tl.constexpr,
-    BK: tl.constexpr,
-    CAST: tl.constexpr,  # the interpreter multiplies BF16 wrongly in tl.dot (Triton 3.9.0 on a CPU)
 ):
-    """Stages select, rescore and (by an order-free maximum) decide for CHUNK blocks at one position.
+    """Stage select for CHUNK blocks at one position: append what can still win to the work list.
 
-    A position with a reason to fall back has every block rescored: in exact mode that is the stock head.
+    A position with a reason to fall back keeps every block: in exact mode that is the stock head.
     """
-    m = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(1)
     block = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    inside = block < n_blocks
     fallback = tl.load(reasons + m) != 0
     threshold = _round_bf16(_from_ordered(tl.load(best + m)))
-    top = tl.load(tops + m * n_blocks + block, mask=block < n_blocks, other=0.0)
-    open_ = tl.where(((_round_bf16(top) >= threshold) | fallback) & (block < n_blocks), block, n_blocks)
-    next_ = tl.min(open_, axis=0)
-    found = 0
-    while next_ < n_blocks:
-        rows = next_ * BLOCK + tl.arange(0, BLOCK)
+    top = tl.load(tops + m.to(tl.int64) * n_blocks + block, mask=inside, other=0.0)
+    kept = tl.where(inside & (fallback | (_round_bf16(top) >= threshold)), 1, 0)
+    n = tl.sum(kept, axis=0)
+    if n > 0:
+        tl.atomic_add(counts + m, n, sem="relaxed")
+        slot = tl.atomic_add(work_size, n, sem="relaxed") + tl.cumsum(kept, axis=0) - 1
+        tl.store(work + slot, m * 16777216 + block, mask=kept == 1)
+
+
+@triton.jit
+def rescore_kernel(
+    weight,  # bf16 [V, K]
+    hidden,  # bf16 [M, K]
+    work,
+    work_size,
+    arrivals,  # int32 [1]: programs finished
+    winner,  # int64 [M]: ordered BF16 logit above, complement of the index below
+    tokens,  # int64 [M] out
+    accumulators,  # float32 [M, V] out, only with DIAGNOSTIC
+    V,
+    M,
+    K: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BK: tl.constexpr,
+    M_PAD: tl.constexpr,
+    DIAGNOSTIC: tl.constexpr,
+    CAST: tl.constexpr,  # the interpreter multiplies BF16 wrongly in tl.dot (Triton 3.9.0 on a CPU)
+):
+    """Stages rescore and decide, exact mode: the work list's rows through the tensor cores.
+
+    K is taken in increasing order, 16 products a step, into one FP32 accumulator: the chain that the
+    audit identifies the stock head with. The maximum by BF16 value, then lowest index, is order-free;
+    the program that finishes last unpacks it.
+    """
+    size = tl.load(work_size)
+    item = tl.program_id(0)
+    while item < size:
+        packed = tl.load(work + item)
+        m = ((packed >> 24) & 255).to(tl.int64)
+        rows = (packed & 16777215) * BLOCK + tl.arange(0, BLOCK)
         row_ok = rows < V
-        safe = tl.where(row_ok, rows, 0).to(tl.int64)
+        safe = tl.where(row_ok, rows, V - 1).to(tl.int64)
         k = tl.arange(0, BK)
         w_ptr = weight + safe[:, None] * K + k[None, :]
         h_ptr = hidden + m * K + k[:, None] + tl.zeros((1, 16), tl.int32)
@@ -302,22 +393,17 @@ def resolve_kernel(
                 acc = tl.dot(w, h, acc)
             w_ptr += BK
             h_ptr += BK
+        # all 16 columns are equal; take the first
         value = tl.sum(tl.where(tl.arange(0, 16)[None, :] == 0, acc, 0.0), axis=1)
+        if DIAGNOSTIC:
+            tl.store(accumulators + m * V + rows, value, mask=row_ok)
         # argmax takes NaN for the largest value
         order = tl.where(value == value, _ordered(_round_bf16(value)), 2147483647)
         key = (order.to(tl.int64) << 32) | (4294967295 - rows.to(tl.int64))
         key = tl.where(row_ok, key, -9223372036854775807)
         tl.atomic_max(winner + m, tl.max(key, axis=0), sem="relaxed")
-        found += 1
-        open_ = tl.where(open_ == next_, n_blocks, open_)
-        next_ = tl.min(open_, axis=0)
-    if found > 0:
-        tl.atomic_add(counts + m, found, sem="relaxed")
-
-
-@triton.jit
-def decide_kernel(winner, tokens, M, BM: tl.constexpr):
-    """Stage decide, exact mode: unpack the index of the first maximum."""
-    m = tl.program_id(0) * BM + tl.arange(0, BM)
-    key = tl.load(winner + m, mask=m < M, other=0)
-    tl.store(tokens + m, 4294967295 - (key & 4294967295), mask=m < M)
+        item += tl.num_programs(0)
+    if tl.atomic_add(arrivals, 1, sem="acq_rel") == tl.num_programs(0) - 1:
+        m = tl.arange(0, M_PAD)
+        key = tl.load(winner + m, mask=m < M, other=0, cache_modifier=".cg")
+        tl.store(tokens + m, 4294967295 - (key & 4294967295), mask=m < M)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from enum import Enum
 from fractions import Fraction
-from math import copysign, inf, isfinite, isqrt, ldexp, nan
+from math import copysign, inf, isfinite, isqrt, nan
 from operator import index
 from typing import Any, Protocol, SupportsInt, TypeAlias
 
@@ -160,8 +160,6 @@ def exact(x: Exact) -> Value:
 
 def dyadic_value(m: int, e: int) -> Fraction:
     """`m * 2^e` as a `Fraction`."""
-    if -1022 <= e <= 900 and -(1 << 53) <= m <= 1 << 53:
-        return Fraction(ldexp(m, e))  # exact, and spares `Fraction` its gcd
     return Fraction(m << e) if e >= 0 else Fraction(m, 1 << -e)
 
 

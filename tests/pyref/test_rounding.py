@@ -7,15 +7,15 @@ of how `rounding` works. The other tests fix the conventions: zeros, overflow, k
 from __future__ import annotations
 
 import math
-import operator
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import gmpy2
 import numpy as np
 import pytest
 from certhead.pyref.codec import decode, encode
-from certhead.pyref.formats import BF16, FP8_E4M3, FP8_E5M2, FP16, FP32, FP64, Format, Value
+from certhead.pyref.formats import BF16, FP8_E4M3, FP8_E5M2, FP32, FP64, Format, Value
 from certhead.pyref.rounding import (
     RD,
     RNA,
@@ -125,9 +125,12 @@ def test_rounding_moves_less_than_one_spacing_the_right_way(
         assert error < ulp(x, fmt)
         if mode in (RNE, RNA):
             assert 2 * error <= ulp(x, fmt)
-    if mode in (RZ, RU, RD):
-        side = {RZ: operator.le, RU: operator.ge, RD: operator.le}[mode]
-        assert side(abs(rounded), abs(x)) if mode is RZ else side(rounded, x)
+    if mode is RZ:
+        assert abs(rounded) <= abs(x)
+    if mode is RU:
+        assert rounded >= x
+    if mode is RD:
+        assert rounded <= x
 
 
 @given(st.data(), formats, modes)
@@ -306,18 +309,17 @@ def test_exact_keeps_the_number() -> None:
     assert identical(exact(-math.inf), -math.inf)
 
 
-@pytest.mark.parametrize("fmt", [TINY, TINY_FN, FP8_E5M2, FP8_E4M3, BF16, FP16], ids=repr)
+@pytest.mark.parametrize("fmt", [TINY, TINY_FN, FP8_E5M2, FP8_E4M3, BF16], ids=repr)
 def test_neighbours_of_every_value(fmt: Format) -> None:
     top = math.inf if fmt.infinities else math.nan
-    for code in range(fmt.max_code + 1):
-        value = decode(code, fmt)
-        above = decode(code + 1, fmt) if code < fmt.max_code else top
+    values = [*(decode(code, fmt) for code in range(fmt.max_code + 1)), top]
+    for value, above in pairwise(values):
         assert identical(next_up(value, fmt), above)
         assert identical(next_down(-value, fmt), -above)
-        if code < fmt.max_code:
+        if above is not top:
             assert identical(next_down(above, fmt), value)
-            assert identical(next_up(-above, fmt), decode(code | fmt.sign_bit, fmt))
-            assert ulp(value, fmt) == Fraction(above) - Fraction(value)
+            assert identical(next_up(-above, fmt), -value if value else -0.0)
+            assert ulp(value, fmt) == above - value
 
 
 def test_neighbours_of_the_values_that_are_no_fractions() -> None:
@@ -336,10 +338,10 @@ def test_neighbours_of_the_values_that_are_no_fractions() -> None:
 def test_neighbours_of_any_number_enclose_it_tightly(data: st.DataObject, fmt: Format) -> None:
     x = data.draw(near_decisions(fmt).filter(lambda x: abs(x) <= fmt.max_finite))
     low, high = next_down(x, fmt), next_up(x, fmt)
-    assert (low < x or low != low) and (high > x or high != high)
+    assert low < x or low != low
+    assert high > x or high != high
     if math.isfinite(high) and math.isfinite(low):
-        between = next_up(low, fmt)
-        assert between == high or between == x
+        assert next_up(low, fmt) in (x, high)
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
@@ -419,7 +421,7 @@ def test_square_root_conventions() -> None:
             sqrt_round(negative, FP32)
 
 
-@settings(max_examples=300)
+@settings(max_examples=60)
 @given(st.data(), modes)
 def test_vector_twins_equal_the_scalar_near_every_decision(data: st.DataObject, mode: RoundingMode) -> None:
     for fmt, twin in ((BF16, bf16_bits_from_fp64), (FP32, fp32_bits_from_fp64)):
@@ -473,18 +475,14 @@ def test_vector_twins_leave_their_input_alone() -> None:
     "twin", [bf16_bits_from_fp64, fp32_bits_from_fp64, bf16_bits_from_fp32, bf16_to_fp32]
 )
 def test_vector_twins_refuse_other_types(twin: Any) -> None:
-    with pytest.raises(TypeError, match="expected .*, got int64"):
+    with pytest.raises(TypeError, match=r"expected .*, got int64"):
         twin(np.arange(3))
 
 
 def test_bf16_widens_exactly() -> None:
     codes = np.arange(1 << 16, dtype=np.uint16)
     wide = bf16_to_fp32(codes)
-    for code in range(0, 1 << 16, 7):
+    for code in range(1 << 16):
         value = decode(code, BF16)
         assert float(wide[code]) == value or (value != value and np.isnan(wide[code]))
     np.testing.assert_array_equal(wide.view(np.uint32) >> 16, codes)
-
-
-def test_formats_in_use_are_distinct() -> None:
-    assert len({FP16, FP32, FP64, BF16, FP8_E4M3, FP8_E5M2}) == 6

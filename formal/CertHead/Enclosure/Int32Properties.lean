@@ -30,7 +30,7 @@ theorem wrap32_add_wrap32 (m n : Int) : wrap32 (wrap32 m + wrap32 n) = wrap32 (m
   unfold wrap32
   omega
 
-theorem wrap32_add_right (m n : Int) : wrap32 (m + wrap32 n) = wrap32 (m + n) := by
+theorem wrap32_add_left (m n : Int) : wrap32 (wrap32 m + n) = wrap32 (m + n) := by
   unfold wrap32
   omega
 
@@ -45,11 +45,15 @@ theorem dot32From_eq : ∀ (acc : Int) (xs ys : List Int), FitsInt32 acc →
     unfold wrap32
     omega
 
+/-- The int32 dot product is the exact one, modulo `2^32`. -/
+theorem dot32_eq (xs ys : List Int) : dot32 xs ys = wrap32 (dot xs ys) := by
+  unfold dot32
+  rw [dot32From_eq 0 xs ys ⟨by omega, by omega⟩, Int.zero_add]
+
 /-- **An int32 dot product is exact when its result fits**, whatever the partial sums did. -/
 theorem dot32_exact_of_result_fits {xs ys : List Int} (h : FitsInt32 (dot xs ys)) :
     dot32 xs ys = dot xs ys := by
-  unfold dot32
-  rw [dot32From_eq 0 xs ys ⟨by omega, by omega⟩, Int.zero_add, wrap32_of_fits h]
+  rw [dot32_eq, wrap32_of_fits h]
 
 /-- **Any order of int32 additions gives the same**: the exact sum, wrapped. -/
 theorem wrapped_sum_is_order_independent : ∀ t : WrapTree, t.wrapped = wrap32 t.exact
@@ -133,8 +137,7 @@ theorem one_column_more_overflows :
     rw [dot_replicate]
     decide
   refine ⟨?_, e⟩
-  unfold dot32
-  rw [dot32From_eq 0 _ _ ⟨by omega, by omega⟩, e]
+  rw [dot32_eq, e]
   decide
 
 /-- Hence the bound off by one is refuted. -/
@@ -151,45 +154,24 @@ theorem int8_dot_bound_is_sharp : ¬ ∀ q b : List Int, (∀ x, x ∈ q → (x.
 /-- The range itself is sharp: `2^31` is not kept. -/
 theorem two_pow_31_wraps : wrap32 (2 ^ 31) = -(2 ^ 31) := by decide
 
-/-- **The half-width code is exact in int32** when `127·ΣH + 255·Y < 2^31`: both its products, and
-their sum. -/
-theorem half_width_code_fits_int32 {E H : List Int} {X Y : Int} (hE : ∀ x, x ∈ E → 0 ≤ x ∧ x ≤ 127)
-    (hH : ∀ y, y ∈ H → 0 ≤ y) (hX : 0 ≤ X ∧ X ≤ 255) (hY : 0 ≤ Y)
-    (guard : 127 * total H + 255 * Y < 2 ^ 31) :
-    FitsInt32 (dot E H) ∧ FitsInt32 (X * Y) ∧ FitsInt32 (dot E H + X * Y) := by
-  have both : ∀ {E H : List Int}, (∀ x, x ∈ E → 0 ≤ x ∧ x ≤ 127) → (∀ y, y ∈ H → 0 ≤ y) →
-      0 ≤ dot E H ∧ dot E H ≤ 127 * total H := by
-    intro E
-    induction E with
-    | nil =>
-      intro H _ hH
-      have : 0 ≤ total H := by
-        induction H with
-        | nil => exact Int.le_refl 0
-        | cons y ys ih =>
-          have h1 := hH y List.mem_cons_self
-          have h2 := ih (fun z m => hH z (List.mem_cons_of_mem y m))
-          simp only [total]
-          omega
-      simp only [dot]
-      omega
-    | cons x xs ih =>
-      intro H hE hH
-      cases H with
-      | nil => simp only [dot, total]; omega
-      | cons y ys =>
-        have h1 := hE x List.mem_cons_self
-        have h2 := hH y List.mem_cons_self
-        have h3 := ih (fun z m => hE z (List.mem_cons_of_mem x m))
-          (fun z m => hH z (List.mem_cons_of_mem y m))
-        have h4 := Int.mul_nonneg h1.1 h2
-        have h5 := Int.mul_le_mul_of_nonneg_right h1.2 h2
-        simp only [dot, total, Int.mul_add]
-        omega
-  have h1 := both hE hH
-  have h2 := Int.mul_nonneg hX.1 hY
-  have h3 := Int.mul_le_mul_of_nonneg_right hX.2 hY
-  unfold FitsInt32
-  omega
+/-- Codes from 0 to 127 against nonnegative codes: `0 ≤ Σ E·H ≤ 127·ΣH`. -/
+theorem dot_of_codes_bounded : ∀ {E H : List Int}, (∀ x, x ∈ E → 0 ≤ x ∧ x ≤ 127) →
+    (∀ y, y ∈ H → 0 ≤ y) → 0 ≤ dot E H ∧ dot E H ≤ 127 * H.sum
+  | [], [], _, _ => by simp only [dot, List.sum_nil]; omega
+  | [], y :: ys, hE, hH => by
+    have h1 := hH y List.mem_cons_self
+    have h2 := dot_of_codes_bounded (E := []) hE (fun z m => hH z (List.mem_cons_of_mem y m))
+    simp only [dot, List.sum_cons] at h2 ⊢
+    omega
+  | _ :: _, [], _, _ => by simp only [dot, List.sum_nil]; omega
+  | x :: xs, y :: ys, hE, hH => by
+    have h1 := hE x List.mem_cons_self
+    have h2 := hH y List.mem_cons_self
+    have h3 := dot_of_codes_bounded (fun z m => hE z (List.mem_cons_of_mem x m))
+      (fun z m => hH z (List.mem_cons_of_mem y m))
+    have h4 := Int.mul_nonneg h1.1 h2
+    have h5 := Int.mul_le_mul_of_nonneg_right h1.2 h2
+    simp only [dot, List.sum_cons, Int.mul_add]
+    omega
 
 end CertHead.Enclosure

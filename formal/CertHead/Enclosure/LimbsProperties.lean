@@ -9,24 +9,35 @@ namespace CertHead.Enclosure
 
 /-! ## Digits -/
 
-/-- The limbs give the number back. -/
-theorem limbs_join (t : Int) : 256 * highLimb t + lowLimb t = t := by unfold lowLimb; omega
-
-/-- **The low limb fits int8.** -/
-theorem low_limb_fits_int8 (t : Int) : -128 ≤ lowLimb t ∧ lowLimb t ≤ 127 := by
-  unfold lowLimb highLimb
+/-- The limbs give the tick back. -/
+theorem limbs_join (limbs : LimbCount) (t : Int) : 256 * highLimb limbs t + lowLimb limbs t = t := by
+  unfold lowLimb
   omega
+
+/-- **The low limb fits int8**: always for two limbs, for one limb if the tick does. -/
+theorem low_limb_fits_int8 (limbs : LimbCount) {t : Int} (h : limbs = .one → (t.natAbs : Int) ≤ 127) :
+    -128 ≤ lowLimb limbs t ∧ lowLimb limbs t ≤ 127 := by
+  cases limbs with
+  | one =>
+    have := h rfl
+    show -128 ≤ t - 256 * 0 ∧ t - 256 * 0 ≤ 127
+    omega
+  | two =>
+    show -128 ≤ t - 256 * ((t + 128) / 256) ∧ t - 256 * ((t + 128) / 256) ≤ 127
+    omega
 
 /-- **The high limb is within ±64** for every `|t| ≤ 16320`. -/
-theorem high_limb_within_64 {t : Int} (h : (t.natAbs : Int) ≤ 16320) :
-    -64 ≤ highLimb t ∧ highLimb t ≤ 64 := by
-  unfold highLimb
-  omega
+theorem high_limb_within_64 (limbs : LimbCount) {t : Int} (h : (t.natAbs : Int) ≤ 16320) :
+    -64 ≤ highLimb limbs t ∧ highLimb limbs t ≤ 64 := by
+  cases limbs with
+  | one => show -64 ≤ (0 : Int) ∧ (0 : Int) ≤ 64; omega
+  | two => show -64 ≤ (t + 128) / 256 ∧ (t + 128) / 256 ≤ 64; omega
 
-theorem joinLimbs_of_limbs : ∀ t : List Int, joinLimbs (t.map highLimb) (t.map lowLimb) = t
+theorem joinLimbs_of_limbs (limbs : LimbCount) : ∀ t : List Int,
+    joinLimbs (t.map (highLimb limbs)) (t.map (lowLimb limbs)) = t
   | [] => rfl
   | t :: ts => by
-    simp only [List.map_cons, joinLimbs, limbs_join, joinLimbs_of_limbs ts]
+    simp only [List.map_cons, joinLimbs, limbs_join, joinLimbs_of_limbs limbs ts]
 
 theorem length_joinLimbs : ∀ as bs : List Int, as.length = bs.length →
     (joinLimbs as bs).length = as.length
@@ -86,24 +97,25 @@ theorem sumSq_of_remainders_le {u : Int} (hu : 0 < u) : ∀ rs : List Int,
 theorem groupShiftOf_ge (ρ : Nat) (roots : List Nat) : ρ ≤ groupShiftOf ρ roots :=
   start_le_firstFrom _ _
 
-/-- **Any positive unit is sound**: whatever unit, group size, shifts and `γ` are chosen, the codes
-that `limbsWith` computes encode the position. -/
-theorem any_unit_is_sound {u : Int} (hu : 0 < u) (group ρ ν gammaNum : Nat) (h : List Int) :
-    StateEncodes group ρ ν gammaNum h (limbsWith u group ρ ν gammaNum h) := by
-  have ht : ∀ t : List Int, joinLimbs (t.map highLimb) (t.map lowLimb) = t := joinLimbs_of_limbs
-  refine ⟨hu, ?_, ?_, groupShiftOf_ge ρ _, ?_, Int.natCast_nonneg _, ?_⟩
-  · show h.length = ((h.map fun x => nearestEven x u).map highLimb).length
-    rw [List.length_map, List.length_map]
-  · show h.length = ((h.map fun x => nearestEven x u).map lowLimb).length
-    rw [List.length_map, List.length_map]
-  · simp only [limbsWith, ht]
+/-- **Any positive unit and any ticks are sound**: whatever unit, ticks, group size, shifts and `γ` are
+chosen, the codes that `limbsOfTicks` computes encode the position. -/
+theorem any_unit_and_ticks_are_sound (limbs : LimbCount) {u : Int} (hu : 0 < u)
+    (group ρ ν gammaNum : Nat) {h t : List Int} (one_tick_per_input : h.length = t.length) :
+    LimbsEncode group ρ ν gammaNum h (limbsOfTicks limbs u group ρ ν gammaNum h t) := by
+  have ht := joinLimbs_of_limbs limbs t
+  refine ⟨hu, ?_, ?_, groupShiftOf_ge ρ _, ?_, Int.natCast_nonneg _, ?_, Int.natCast_nonneg _, ?_⟩
+  · show h.length = (t.map (highLimb limbs)).length
+    rw [List.length_map, one_tick_per_input]
+  · show h.length = (t.map (lowLimb limbs)).length
+    rw [List.length_map, one_tick_per_input]
+  · simp only [limbsOfTicks, ht]
     exact groupCodes_cover _ (Nat.two_pow_pos _) _
-  · simp only [limbsWith, ht]
-    generalize (h.map fun x => nearestEven x u) = t
+  · simp only [limbsOfTicks, ht]
+    exact sumSq_le_square_of_ceilSqrt t
+  · simp only [limbsOfTicks, ht]
     generalize groupShiftOf ρ (rootsUp (groups group t)) = τ
-    refine ⟨(ceilSqrt (sumSq t).toNat : Int),
-      (ceilSqrt (sumSq ((remainders u h t).map (remainderCode u))).toNat : Int),
-      Int.natCast_nonneg _, Int.natCast_nonneg _, sumSq_le_square_of_ceilSqrt t, ?_, ?_⟩
+    refine ⟨(ceilSqrt (sumSq ((remainders u h t).map (remainderCode u))).toNat : Int),
+      Int.natCast_nonneg _, ?_, ?_⟩
     · rw [square_mul]
       exact Int.le_trans (sumSq_of_remainders_le hu _) (Int.mul_le_mul_of_nonneg_right
         (sumSq_le_square_of_ceilSqrt _) (square_nonneg u))
@@ -116,19 +128,35 @@ theorem any_unit_is_sound {u : Int} (hu : 0 < u) (group ρ ν gammaNum : Nat) (h
       exact k
 
 /-- The unit is positive. -/
-theorem unitOf_pos (B : Nat) (h : List Int) : 0 < unitOf B h := two_pow_cast_pos _
+theorem unitOf_pos (limbs : LimbCount) (B : Nat) (h : List Int) : 0 < unitOf limbs B h :=
+  two_pow_cast_pos _
 
 /-- The unit is at least `2^-40`. -/
-theorem unitOf_ge_smallest (B : Nat) (h : List Int) : ((2 ^ (B - 40) : Nat) : Int) ≤ unitOf B h :=
+theorem unitOf_ge_smallest (limbs : LimbCount) (B : Nat) (h : List Int) :
+    ((2 ^ (B - 40) : Nat) : Int) ≤ unitOf limbs B h :=
   Int.ofNat_le.2 (two_pow_le_two_pow (Nat.le_max_right _ _))
 
 /-- **The codes of a position encode it.** -/
-theorem limbsOf_encodes (B group gammaNum : Nat) (h : List Int) :
-    StateEncodes group (residualShift group) (normShift h.length) gammaNum h
-      (limbsOf B group gammaNum h) :=
-  any_unit_is_sound (unitOf_pos B h) group _ _ gammaNum h
+theorem limbsOf_encodes (limbs : LimbCount) (B group gammaNum : Nat) (h : List Int) :
+    LimbsEncode group (residualShift group) (normShift h.length) gammaNum h
+      (limbsOf limbs B group gammaNum h) :=
+  any_unit_and_ticks_are_sound limbs (unitOf_pos limbs B h) group _ _ gammaNum
+    (by rw [List.length_map])
 
 /-! ## Widths -/
+
+/-- Every input is below `2^(bits+1)` units: 128 for one limb, 16384 for two. -/
+theorem input_lt_units {limbs : LimbCount} {B : Nat} {h : List Int} {x : Int} (hx : x ∈ h) :
+    (x.natAbs : Int) < ((2 ^ (limbs.unitBits + 1) : Nat) : Int) * unitOf limbs B h := by
+  have h1 := magnitude_le_maxAbs hx
+  have h2 := Nat.lt_log2_self (n := maxAbs h)
+  have h3 : 2 ^ ((maxAbs h).log2 + 1) ≤ 2 ^ (limbs.unitBits + 1) *
+      2 ^ max ((maxAbs h).log2 - limbs.unitBits) (B - 40) := by
+    rw [← Nat.pow_add]
+    exact two_pow_le_two_pow (by omega)
+  unfold unitOf
+  rw [← Int.natCast_mul]
+  omega
 
 /-- A number below `2^(L+1)` with at most eight significant bits is at most `255 · 2^(L-7)`, here
 `2^7·m·2^e ≤ 255·2^L`. -/
@@ -154,15 +182,15 @@ theorem eight_bits_leave_room {m e : Nat} (hm : m < 256) (h0 : 0 < m) :
   rw [Nat.mul_assoc, Nat.mul_assoc] at h4
   omega
 
-/-- **An input that BF16 can hold is at most 16320 units**: `m · 2^e` with `m < 256` the largest
-magnitude. -/
+/-- **An input that BF16 can hold is at most 16320 units of two limbs**: `m · 2^e` with `m < 256` is the
+largest magnitude. -/
 theorem input_le_16320_units {B : Nat} {h : List Int} {m e : Nat} (hm : m < 256)
     (largest_is : maxAbs h = m * 2 ^ e) {x : Int} (hx : x ∈ h) :
-    (x.natAbs : Int) ≤ 16320 * unitOf B h := by
+    (x.natAbs : Int) ≤ 16320 * unitOf .two B h := by
   have h1 := magnitude_le_maxAbs hx
   have hu : 2 ^ ((maxAbs h).log2 - 13) ≤ 2 ^ max ((maxAbs h).log2 - 13) (B - 40) :=
     two_pow_le_two_pow (Nat.le_max_left _ _)
-  unfold unitOf
+  show _ ≤ 16320 * ((2 ^ max ((maxAbs h).log2 - 13) (B - 40) : Nat) : Int)
   generalize 2 ^ max ((maxAbs h).log2 - 13) (B - 40) = u at *
   by_cases h0 : m = 0
   · rw [h0, Nat.zero_mul] at largest_is
@@ -173,19 +201,48 @@ theorem input_le_16320_units {B : Nat} {h : List Int} {m e : Nat} (hm : m < 256)
       rw [← Nat.pow_add]; exact two_pow_le_two_pow (by omega)
     omega
 
-/-- **The ticks stay within 16320**, so that the high limbs stay within ±64. -/
-theorem ticks_within_16320 {B : Nat} {h : List Int} {m e : Nat} (hm : m < 256)
-    (largest_is : maxAbs h = m * 2 ^ e) {t : Int}
-    (ht : t ∈ h.map fun x => nearestEven x (unitOf B h)) : (t.natAbs : Int) ≤ 16320 := by
-  obtain ⟨x, hx, e⟩ := List.mem_map.1 ht
-  subst e
-  exact nearestEven_bounded (unitOf_pos B h) (input_le_16320_units hm largest_is hx)
+/-- **The ticks stay within 127 for one limb and 16320 for two**, so that low limbs fit int8 and high
+limbs stay within ±64. -/
+theorem ticks_bounded {limbs : LimbCount} {B : Nat} {h : List Int} {m e : Nat} (hm : m < 256)
+    (largest_is : maxAbs h = m * 2 ^ e) {t : Int} (ht : t ∈ h.map (tickOf limbs (unitOf limbs B h))) :
+    (limbs = .one → (t.natAbs : Int) ≤ 127) ∧ (t.natAbs : Int) ≤ 16320 := by
+  obtain ⟨x, hx, rfl⟩ := List.mem_map.1 ht
+  cases limbs with
+  | one =>
+    have k : ((tickOf .one (unitOf .one B h) x).natAbs : Int) ≤ 127 := by
+      show ((max (-127) (min 127 (nearestEven x (unitOf .one B h)))).natAbs : Int) ≤ 127
+      omega
+    exact ⟨fun _ => k, by omega⟩
+  | two =>
+    have k := nearestEven_bounded (unitOf_pos .two B h) (input_le_16320_units (B := B) hm largest_is hx)
+    exact ⟨fun e => LimbCount.noConfusion e, k⟩
 
-/-- **The codes of the remainders stay within 128.** -/
-theorem remainderCode_le_128 {u : Int} (hu : 0 < u) {h : List Int} {r : Int}
-    (hr : r ∈ remainders u h (h.map fun x => nearestEven x u)) : remainderCode u r ≤ 128 := by
-  have k := residual_le_half_scale hu hr
-  exact Int.ofNat_le.2 (ceilDiv_le (m := 128) (show 0 < u.toNat by omega) (by omega))
+/-- The remainder of a tick is at most half a unit for two limbs and at most one for one limb. -/
+theorem remainder_le_unit {limbs : LimbCount} {u x : Int} (hu : 0 < u)
+    (hx : (x.natAbs : Int) < ((2 ^ (limbs.unitBits + 1) : Nat) : Int) * u) :
+    ((x - u * tickOf limbs u x).natAbs : Int) ≤ u := by
+  have k := nearestEven_within_half x hu
+  cases limbs with
+  | two => show ((x - u * nearestEven x u).natAbs : Int) ≤ u; omega
+  | one =>
+    have hx' : (x.natAbs : Int) < 128 * u := hx
+    show ((x - u * max (-127) (min 127 (nearestEven x u))).natAbs : Int) ≤ u
+    generalize nearestEven x u = q at *
+    by_cases c1 : 127 < q
+    · have m := Int.mul_le_mul_of_nonneg_left (show 128 ≤ q by omega) (Int.le_of_lt hu)
+      rw [show max (-127) (min 127 q) = 127 by omega]
+      omega
+    · by_cases c2 : q < -127
+      · have m := Int.mul_le_mul_of_nonneg_left (show q ≤ -128 by omega) (Int.le_of_lt hu)
+        rw [show max (-127) (min 127 q) = -127 by omega]
+        omega
+      · rw [show max (-127) (min 127 q) = q by omega]
+        omega
+
+/-- **The codes of the remainders stay within 256.** -/
+theorem remainderCode_le_256 {u : Int} (hu : 0 < u) {r : Int} (hr : (r.natAbs : Int) ≤ u) :
+    remainderCode u r ≤ 256 :=
+  Int.ofNat_le.2 (ceilDiv_le (m := 256) (show 0 < u.toNat by omega) (by omega))
 
 theorem le_largest {x : Nat} : ∀ {xs : List Nat}, x ∈ xs → x ≤ largest xs
   | y :: ys, h => by
@@ -194,10 +251,10 @@ theorem le_largest {x : Nat} : ∀ {xs : List Nat}, x ∈ xs → x ≤ largest x
     | inr m => have := le_largest m; simp only [largest]; omega
 
 /-- **The group codes fit int8**: `0 ≤ H ≤ 127`. -/
-theorem group_codes_fit_int8 {u : Int} {group ρ ν gammaNum : Nat} {h : List Int} {H : Int}
-    (hH : H ∈ (limbsWith u group ρ ν gammaNum h).groupCodes) : 0 ≤ H ∧ H ≤ 127 := by
-  simp only [limbsWith] at hH
-  generalize rootsUp (groups group (h.map fun x => nearestEven x u)) = roots at hH
+theorem group_codes_fit_int8 {limbs : LimbCount} {u : Int} {group ρ ν gammaNum : Nat} {h t : List Int}
+    {H : Int} (hH : H ∈ (limbsOfTicks limbs u group ρ ν gammaNum h t).groupCodes) : 0 ≤ H ∧ H ≤ 127 := by
+  simp only [limbsOfTicks] at hH
+  generalize rootsUp (groups group t) = roots at hH
   obtain ⟨T, hT, rfl⟩ := List.mem_map.1 hH
   refine ⟨Int.natCast_nonneg _, Int.ofNat_le.2 ?_⟩
   have pos := Nat.two_pow_pos (groupShiftOf ρ roots)

@@ -1,10 +1,11 @@
+import CertHead.Sum.Fdpa
+
 /-!
 # Sums, norms and rounded-up roots
 
-What the enclosures are computed from: dot products, sums of squares and of absolute values of
-integer lists, the cutting of a row into column groups, and the two roundings up (`ceilDiv`,
-`ceilSqrt`) that keep an upper bound an upper bound. Everything runs; the theorems are in
-`NormsProperties`.
+What the enclosures are computed from: dot products, sums of squares and of absolute products of
+integer lists, the two roundings up (`ceilDiv`, `ceilSqrt`) that keep an upper bound an upper bound,
+and the rounding to nearest of a quotient. Everything runs; the theorems are in `NormsProperties`.
 -/
 
 namespace CertHead.Enclosure
@@ -24,32 +25,16 @@ def sumSq : List Int → Int
   | [] => 0
   | x :: xs => x * x + sumSq xs
 
-/-- `Σ |x_k|`. -/
-def absSum : List Int → Int
-  | [] => 0
-  | x :: xs => (x.natAbs : Int) + absSum xs
-
 /-- `max_k |x_k|`, zero for the empty list. -/
 def maxAbs : List Int → Nat
   | [] => 0
   | x :: xs => max x.natAbs (maxAbs xs)
 
-/-- `Σ x_k` of integers. -/
-def total : List Int → Int
-  | [] => 0
-  | x :: xs => x + total xs
-
 /-- The quotient rounded up, `⌈n / d⌉`. -/
 def ceilDiv (n d : Nat) : Nat := (n + (d - 1)) / d
 
-/-- `n` pieces of `size` elements each; the last ones may be shorter. -/
-def pieces (size : Nat) : Nat → List Int → List (List Int)
-  | 0, _ => []
-  | n + 1, xs => xs.take size :: pieces size n (xs.drop size)
-
-/-- The column groups of a row: `⌈length / size⌉` pieces, only the last of which may be shorter. -/
-def groups (size : Nat) (xs : List Int) : List (List Int) :=
-  pieces size (ceilDiv xs.length size) xs
+/-- The column groups of a row; only the last may be shorter. -/
+def groups (size : Nat) (xs : List Int) : List (List Int) := blocksOf size xs
 
 /-- One binary digit of the root per level; `fuel ≥ n` is enough. -/
 def floorSqrtFrom : Nat → Nat → Nat

@@ -1,4 +1,5 @@
 import CertHead.Enclosure.Norms
+import CertHead.Sum.FdpaProperties
 
 /-!
 # Hölder, Cauchy–Schwarz, and what the roundings up guarantee
@@ -69,12 +70,6 @@ theorem sumSq_nonneg (xs : List Int) : 0 ≤ sumSq xs := by
     simp only [sumSq]
     omega
 
-/-- A sum of magnitudes is not negative. -/
-theorem absSum_nonneg (xs : List Int) : 0 ≤ absSum xs := by
-  induction xs with
-  | nil => exact Int.le_refl 0
-  | cons x xs ih => simp only [absSum]; omega
-
 /-- A sum of absolute products is not negative. -/
 theorem absDot_nonneg : ∀ xs ys : List Int, 0 ≤ absDot xs ys
   | [], _ => Int.le_refl 0
@@ -139,22 +134,42 @@ theorem sumSq_le_of_bounded {b : Int} : ∀ {xs : List Int}, (∀ x, x ∈ xs �
 /-! ## Hölder -/
 
 /-- **Hölder**: `Σ |x_k y_k| ≤ (max |x|) · Σ |y_k|`. -/
-theorem absDot_le_max_times_absSum : ∀ xs ys : List Int, absDot xs ys ≤ (maxAbs xs : Int) * absSum ys
-  | [], ys => by simp only [absDot, maxAbs]; omega
-  | x :: xs, [] => by simp only [absDot, absSum]; omega
+theorem absDot_le_max_times_absSum : ∀ xs ys : List Int,
+    absDot xs ys ≤ (maxAbs xs : Int) * (absSum ys : Int)
+  | [], ys => by
+    simp only [absDot, maxAbs]
+    exact Int.mul_nonneg (Int.natCast_nonneg 0) (Int.natCast_nonneg _)
+  | x :: xs, [] => by
+    simp only [absDot]
+    exact Int.mul_nonneg (Int.natCast_nonneg _) (Int.natCast_nonneg _)
   | x :: xs, y :: ys => by
     have ih := absDot_le_max_times_absSum xs ys
     have hx : (x.natAbs : Int) ≤ ((max x.natAbs (maxAbs xs) : Nat) : Int) := by omega
     have hm : (maxAbs xs : Int) ≤ ((max x.natAbs (maxAbs xs) : Nat) : Int) := by omega
     have h1 := Int.mul_le_mul_of_nonneg_right hx (show 0 ≤ (y.natAbs : Int) by omega)
-    have h2 := Int.mul_le_mul_of_nonneg_right hm (absSum_nonneg ys)
-    simp only [absDot, maxAbs, absSum, Int.natAbs_mul, Int.natCast_mul, Int.mul_add]
+    have h2 := Int.mul_le_mul_of_nonneg_right hm (show 0 ≤ (absSum ys : Int) by omega)
+    simp only [absDot, maxAbs, absSum_cons, Int.natAbs_mul, Int.natCast_mul, Int.natCast_add, Int.mul_add]
     omega
 
 /-- **Hölder** for the dot product itself: `|Σ x_k y_k| ≤ (max |x|) · Σ |y_k|`. -/
 theorem dot_le_max_times_absSum (xs ys : List Int) :
-    ((dot xs ys).natAbs : Int) ≤ (maxAbs xs : Int) * absSum ys :=
+    ((dot xs ys).natAbs : Int) ≤ (maxAbs xs : Int) * (absSum ys : Int) :=
   Int.le_trans (dot_le_absDot xs ys) (absDot_le_max_times_absSum xs ys)
+
+/-- The dot product is the sum of the list of products, as summation trees have it. -/
+theorem dot_eq_sum_of_products : ∀ xs ys : List Int, dot xs ys = (List.zipWith (· * ·) xs ys).sum
+  | [], _ => by rw [List.zipWith_nil_left, List.sum_nil]; rfl
+  | _ :: _, [] => by rw [List.zipWith_nil_right, List.sum_nil]; rfl
+  | x :: xs, y :: ys => by
+    rw [List.zipWith_cons_cons, List.sum_cons, ← dot_eq_sum_of_products xs ys]; rfl
+
+/-- And `absDot` is the sum of their magnitudes. -/
+theorem absDot_eq_absSum_of_products : ∀ xs ys : List Int,
+    absDot xs ys = (absSum (List.zipWith (· * ·) xs ys) : Int)
+  | [], _ => by rw [List.zipWith_nil_left, absSum_nil]; rfl
+  | _ :: _, [] => by rw [List.zipWith_nil_right, absSum_nil]; rfl
+  | x :: xs, y :: ys => by
+    rw [List.zipWith_cons_cons, absSum_cons, Int.natCast_add, ← absDot_eq_absSum_of_products xs ys]; rfl
 
 /-! ## Cauchy–Schwarz -/
 
@@ -216,19 +231,26 @@ theorem dot_eq_take_add_drop : ∀ (n : Nat) (xs ys : List Int),
     simp only [List.take_succ_cons, List.drop_succ_cons, dot]
     omega
 
-/-- Enough pieces lose nothing of a dot product. -/
-theorem dot_eq_total_of_pieces {size : Nat} : ∀ (n : Nat) (xs ys : List Int), xs.length ≤ n * size →
-    dot xs ys = total (List.zipWith dot (pieces size n xs) (pieces size n ys))
-  | 0, xs, ys, h => by
-    rw [List.eq_nil_of_length_eq_zero (show xs.length = 0 by omega)]
-    rfl
-  | n + 1, xs, ys, h => by
-    rw [Nat.succ_mul] at h
-    have ih := dot_eq_total_of_pieces (size := size) n (xs.drop size) (ys.drop size)
+/-- Cutting both rows into blocks loses nothing of their dot product. -/
+theorem dot_eq_sum_of_blocksUpTo {size : Nat} (hs : 0 < size) : ∀ (fuel : Nat) (xs ys : List Int),
+    xs.length = ys.length → xs.length ≤ fuel →
+    dot xs ys = (List.zipWith dot (blocksUpTo size fuel xs) (blocksUpTo size fuel ys)).sum
+  | 0, [], [], _, _ => by rw [blocksUpTo, List.zipWith_nil_left, List.sum_nil]; rfl
+  | _ + 1, [], [], _, _ => by rw [blocksUpTo, List.zipWith_nil_left, List.sum_nil]; rfl
+  | fuel + 1, x :: xs, y :: ys, h, hf => by
+    have ih := dot_eq_sum_of_blocksUpTo hs fuel ((x :: xs).drop size) ((y :: ys).drop size)
+      (by rw [List.length_drop, List.length_drop, h])
       (by rw [List.length_drop]; omega)
-    simp only [pieces, List.zipWith_cons_cons, total]
-    rw [← ih]
-    exact dot_eq_take_add_drop size xs ys
+    rw [blocksUpTo, blocksUpTo, List.zipWith_cons_cons, List.sum_cons, ← ih]
+    exact dot_eq_take_add_drop size (x :: xs) (y :: ys)
+
+/-- **A dot product is the sum over the column groups.** -/
+theorem dot_eq_sum_of_groups {size : Nat} (hs : 0 < size) {xs ys : List Int}
+    (h : xs.length = ys.length) :
+    dot xs ys = (List.zipWith dot (groups size xs) (groups size ys)).sum := by
+  unfold groups blocksOf
+  rw [← h]
+  exact dot_eq_sum_of_blocksUpTo hs _ xs ys h (Nat.le_refl _)
 
 /-! ## Rounding up -/
 
@@ -248,18 +270,6 @@ theorem ceilDiv_le {n d m : Nat} (hd : 0 < d) (h : n ≤ m * d) : ceilDiv n d �
 /-- `⌈n/d⌉ ≤ m` says exactly `n ≤ m·d`. -/
 theorem ceilDiv_le_iff {n d m : Nat} (hd : 0 < d) : ceilDiv n d ≤ m ↔ n ≤ m * d :=
   ⟨fun h => Nat.le_trans (le_ceilDiv_mul n hd) (Nat.mul_le_mul_right d h), ceilDiv_le hd⟩
-
-/-- The groups of a row are enough pieces to hold it. -/
-theorem groups_cover (xs : List Int) {size : Nat} (hs : 0 < size) :
-    xs.length ≤ ceilDiv xs.length size * size := le_ceilDiv_mul xs.length hs
-
-/-- A dot product of two rows of one length is the sum over their column groups. -/
-theorem dot_eq_total_of_groups {size : Nat} (hs : 0 < size) {xs ys : List Int}
-    (h : xs.length = ys.length) :
-    dot xs ys = total (List.zipWith dot (groups size xs) (groups size ys)) := by
-  unfold groups
-  rw [← h]
-  exact dot_eq_total_of_pieces _ xs ys (groups_cover xs hs)
 
 theorem floorSqrtFrom_spec : ∀ (fuel n : Nat), n ≤ fuel →
     floorSqrtFrom fuel n * floorSqrtFrom fuel n ≤ n ∧
@@ -384,14 +394,39 @@ theorem length_remainders (d : Int) : ∀ xs ys : List Int, xs.length = ys.lengt
     simp only [List.length_cons] at h
     simp only [remainders, List.length_cons, length_remainders d xs ys (by omega)]
 
-/-- Remainders of the parts before a cut. -/
-theorem take_remainders (d : Int) : ∀ (n : Nat) (xs ys : List Int),
-    (remainders d xs ys).take n = remainders d (xs.take n) (ys.take n)
-  | 0, xs, ys => by simp only [List.take_zero, remainders]
-  | _ + 1, [], ys => by simp only [remainders, List.take_nil]
-  | _ + 1, _ :: _, [] => by simp only [remainders, List.take_nil, List.take_succ_cons]
-  | n + 1, x :: xs, y :: ys => by
-    simp only [remainders, List.take_succ_cons, take_remainders d n xs ys]
+/-- What was subtracted is the difference: `d · Σ y z = Σ x z - Σ (x - d y) z`, here as squares, since
+`d·y = x - e`: the norm of `d · y` is at most the sum of the two norms. -/
+theorem norm_of_codes_le {d a b : Int} (ha : 0 ≤ a) (hb : 0 ≤ b) {xs ys : List Int}
+    (same : xs.length = ys.length) (hx : sumSq xs ≤ a * a) (he : sumSq (remainders d xs ys) ≤ b * b) :
+    d * d * sumSq ys ≤ (a + b) * (a + b) := by
+  have expand : ∀ xs ys : List Int, xs.length = ys.length → d * d * sumSq ys =
+      sumSq xs - 2 * dot xs (remainders d xs ys) + sumSq (remainders d xs ys) := by
+    intro xs
+    induction xs with
+    | nil =>
+      intro ys h
+      rw [List.eq_nil_of_length_eq_zero (show ys.length = 0 by simp only [List.length_nil] at h; omega)]
+      simp only [sumSq, remainders, dot]
+      omega
+    | cons x xs ih =>
+      intro ys h
+      cases ys with
+      | nil => simp only [List.length_nil, List.length_cons] at h; omega
+      | cons y ys =>
+        have k := ih ys (by simp only [List.length_cons] at h; omega)
+        have e : d * d * (y * y) = x * x - 2 * (x * (x - d * y)) + (x - d * y) * (x - d * y) := by
+          have e1 : d * y * (d * y) = d * d * (y * y) := by ac_rfl
+          simp only [Int.sub_mul, Int.mul_sub, e1, Int.mul_comm (d * y) x]
+          omega
+        simp only [sumSq, remainders, dot]
+        rw [Int.mul_add, e, k, Int.mul_add]
+        omega
+  have c := dot_le_of_norm_bounds ha hb hx he
+  have e := expand xs ys same
+  have f : (a + b) * (a + b) = a * a + 2 * (a * b) + b * b := by
+    rw [Int.add_mul, Int.mul_add, Int.mul_add, Int.mul_comm b a]
+    omega
+  omega
 
 /-- Splitting both factors: with `w = s·q + e` and `h = u·t + r`,
 `Σ w h = s·u·Σ q t + u·Σ e t + Σ w r`. -/

@@ -17,7 +17,7 @@ def firstFrom (p : Nat → Bool) : (fuel start : Nat) → Nat
   | fuel + 1, start => if p start then start else firstFrom p fuel (start + 1)
 
 /-- What is stored of a row. -/
-structure RowCodes where
+structure QuantizedRow where
   /-- `s`, a positive integer on the scale of the weights. -/
   scale : Int
   /-- `q_k`, the int8 codes. -/
@@ -44,7 +44,7 @@ def rowScale (B : Nat) (w : List Int) : Int :=
   max (roundUp (bf16.grid B) (ceilDiv (maxAbs w) 127 : Nat)) ((2 ^ (B - 50) : Nat) : Int)
 
 /-- Codes, residual codes and norm code of a row for a given scale. -/
-def quantizeWith (s : Int) (group ρ ν : Nat) (w : List Int) : RowCodes :=
+def quantizeWith (s : Int) (group ρ ν : Nat) (w : List Int) : QuantizedRow :=
   let q := w.map fun x => nearestEven x s
   { scale := s
     codes := q
@@ -52,7 +52,7 @@ def quantizeWith (s : Int) (group ρ ν : Nat) (w : List Int) : RowCodes :=
     normCode := normCodeOf 1 (2 ^ ν * s.toNat) w }
 
 /-- Stage `quantize` for one row of weights on the scale `2^-B`. -/
-def quantizeRow (B group : Nat) (w : List Int) : RowCodes :=
+def quantizeRow (B group : Nat) (w : List Int) : QuantizedRow :=
   quantizeWith (rowScale B w) group (residualShift group) (normShift w.length) w
 
 /-- Group by group, `c ≥ 0` and `k² · Σ x² ≤ (c · d)²`: the code `c`, counted in `d/k`, covers the
@@ -62,8 +62,13 @@ def NormsCovered (k d : Int) : List (List Int) → List Int → Prop
   | [], [] => True
   | _, _ => False
 
+/-- `Q = 2^ν · max X + ⌈√K/2⌉`: no row of codes has a larger Euclidean norm, since
+`‖q‖ ≤ ‖w‖/s + ‖e‖/s`. -/
+def codeNormBound (columns : Nat) (maxNormCode : Int) : Int :=
+  ((2 ^ normShift columns : Nat) : Int) * maxNormCode + (ceilSqrt (ceilDiv columns 4) : Nat)
+
 /-- What the enclosure needs of a coded row, and all that it needs. -/
-structure RowEncodes (group ρ ν : Nat) (w : List Int) (row : RowCodes) : Prop where
+structure RowEncodes (group ρ ν : Nat) (w : List Int) (row : QuantizedRow) : Prop where
   scale_pos : 0 < row.scale
   one_code_per_weight : w.length = row.codes.length
   residuals_covered : NormsCovered ((2 ^ ρ : Nat) : Int) row.scale

@@ -165,19 +165,13 @@ theorem residual_le_half_scale {s : Int} (hs : 0 < s) {e : Int} : ∀ {w : List 
     | inl k => subst k; exact nearestEven_within_half x hs
     | inr k => exact residual_le_half_scale hs k
 
-theorem length_le_of_mem_pieces {size : Nat} {p : List Int} : ∀ {n : Nat} {xs : List Int},
-    p ∈ pieces size n xs → p.length ≤ size
-  | n + 1, xs, h => by
-    cases List.mem_cons.1 (show p ∈ xs.take size :: pieces size n (xs.drop size) from h) with
-    | inl k => subst k; exact List.length_take_le size xs
-    | inr k => exact length_le_of_mem_pieces k
-
-theorem mem_of_mem_pieces {size : Nat} {p : List Int} {x : Int} : ∀ {n : Nat} {xs : List Int},
-    p ∈ pieces size n xs → x ∈ p → x ∈ xs
-  | n + 1, xs, h, m => by
-    cases List.mem_cons.1 (show p ∈ xs.take size :: pieces size n (xs.drop size) from h) with
-    | inl k => subst k; exact List.mem_of_mem_take m
-    | inr k => exact List.mem_of_mem_drop (mem_of_mem_pieces k m)
+/-- Doubling every element quadruples the sum of squares. -/
+theorem sumSq_double : ∀ l : List Int, sumSq (l.map (2 * ·)) = 4 * sumSq l
+  | [] => rfl
+  | x :: xs => by
+    have := square_mul 2 x
+    simp only [List.map_cons, sumSq, sumSq_double xs]
+    omega
 
 /-- The residual shift leaves room: `4^ρ · group ≤ 254²`. -/
 theorem residualShift_spec {group : Nat} (h0 : 0 < group) (h : group ≤ 254 * 254) :
@@ -219,19 +213,11 @@ theorem residual_codes_fit_int8 {B group : Nat} (h0 : 0 < group) (hg : group ≤
   have b : ∀ x, x ∈ e.map (2 * ·) → (x.natAbs : Int) ≤ s := by
     intro x hx
     obtain ⟨y, hy, rfl⟩ := List.mem_map.1 hx
-    have := residual_le_half_scale hs (mem_of_mem_pieces he hy)
+    have := residual_le_half_scale hs (mem_of_mem_blocksOf h0 he hy)
     omega
-  have dbl : ∀ l : List Int, sumSq (l.map (2 * ·)) = 4 * sumSq l := by
-    intro l
-    induction l with
-    | nil => rfl
-    | cons x xs ih =>
-      have := square_mul 2 x
-      simp only [List.map_cons, sumSq, ih]
-      omega
   have h1 := sumSq_le_of_bounded b
-  rw [dbl, List.length_map] at h1
-  have h2 := length_le_of_mem_pieces he
+  rw [sumSq_double, List.length_map] at h1
+  have h2 := length_le_of_mem_blocksOf he
   have hss : 0 ≤ s * s := square_nonneg s
   have h3 := Int.mul_le_mul_of_nonneg_right (Int.ofNat_le.2 h2) hss
   have h4 := Int.ofNat_le.2 (residualShift_spec h0 hg)
@@ -272,6 +258,69 @@ theorem norm_code_fits_uint8 (B group : Nat) (w : List Int) :
     ac_rfl
   have e3 : ((255 : Nat) : Int) * ((p : Int) * s) * (((255 : Nat) : Int) * ((p : Int) * s)) =
       ((255 : Nat) : Int) * ((255 : Nat) : Int) * ((p : Int) * p) * (s * s) := by ac_rfl
+  omega
+
+/-- The residuals of a row: `4 · Σ e² ≤ K · s²`. -/
+theorem sumSq_of_residuals_le {s : Int} (hs : 0 < s) (w : List Int) :
+    4 * sumSq (remainders s w (w.map fun x => nearestEven x s)) ≤ (w.length : Int) * (s * s) := by
+  have b : ∀ x, x ∈ (remainders s w (w.map fun x => nearestEven x s)).map (2 * ·) →
+      (x.natAbs : Int) ≤ s := by
+    intro x hx
+    obtain ⟨y, hy, rfl⟩ := List.mem_map.1 hx
+    have := residual_le_half_scale hs hy
+    omega
+  have h := sumSq_le_of_bounded b
+  rw [sumSq_double, List.length_map, length_remainders _ _ _ (by rw [List.length_map])] at h
+  exact h
+
+/-- **No row of codes exceeds the code norm bound**: `Σ q² ≤ Q²` for `Q` from any upper bound of the
+norm codes. -/
+theorem codes_within_norm_bound {B group : Nat} {w : List Int} {maxNormCode : Int}
+    (hX : (quantizeRow B group w).normCode ≤ maxNormCode) :
+    sumSq (quantizeRow B group w).codes ≤
+      codeNormBound w.length maxNormCode * codeNormBound w.length maxNormCode := by
+  have enc := quantizeRow_encodes B group w
+  have hs : 0 < rowScale B w := rowScale_pos B w
+  have hw := enc.norm_covered
+  have hX0 := enc.norm_code_nonneg
+  have he := sumSq_of_residuals_le hs w
+  have e1 : (quantizeRow B group w).scale = rowScale B w := rfl
+  have e2 : (quantizeRow B group w).codes = w.map fun x => nearestEven x (rowScale B w) := rfl
+  rw [e1] at hw
+  rw [e2]
+  unfold codeNormBound
+  have hv := two_pow_cast_pos (normShift w.length)
+  generalize ((2 ^ normShift w.length : Nat) : Int) = v at *
+  generalize (quantizeRow B group w).normCode = X at *
+  generalize rowScale B w = s at *
+  generalize hq : (w.map fun x => nearestEven x s) = q at *
+  have hlen : w.length = q.length := by rw [← hq, List.length_map]
+  have hc1 := le_ceilSqrt_square (ceilDiv w.length 4)
+  have hc2 := le_ceilDiv_mul w.length (show 0 < 4 by omega)
+  have hc0 := Int.natCast_nonneg (ceilSqrt (ceilDiv w.length 4))
+  have hc : (w.length : Int) ≤ 4 * ((ceilSqrt (ceilDiv w.length 4) : Int) * ceilSqrt (ceilDiv w.length 4)) := by
+    rw [← Int.natCast_mul]
+    omega
+  generalize (ceilSqrt (ceilDiv w.length 4) : Int) = c at *
+  have hcs : 0 ≤ c * s := Int.mul_nonneg hc0 (Int.le_of_lt hs)
+  have hn : 0 ≤ X * (v * s) := Int.mul_nonneg hX0 (Int.mul_nonneg (Int.le_of_lt hv) (Int.le_of_lt hs))
+  have res : sumSq (remainders s w q) ≤ c * s * (c * s) := by
+    have m := Int.mul_le_mul_of_nonneg_right hc (square_nonneg s)
+    rw [square_mul c s]
+    rw [Int.mul_assoc] at m
+    omega
+  have k := norm_of_codes_le hn hcs hlen hw res
+  have mono : X * (v * s) + c * s ≤ (v * maxNormCode + c) * s := by
+    have m := Int.mul_le_mul_of_nonneg_left hX (Int.mul_nonneg (Int.le_of_lt hv) (Int.le_of_lt hs))
+    have f1 : X * (v * s) = v * s * X := Int.mul_comm _ _
+    have f2 : v * maxNormCode * s = v * s * maxNormCode := by ac_rfl
+    rw [Int.add_mul]
+    omega
+  have sq := square_le_square (by omega) mono
+  rw [square_mul (v * maxNormCode + c) s] at sq
+  have pos : 0 < s * s := Int.mul_pos hs hs
+  apply Int.le_of_mul_le_mul_left (c := s * s) _ pos
+  rw [Int.mul_comm (s * s) ((v * maxNormCode + c) * (v * maxNormCode + c))]
   omega
 
 end CertHead.Enclosure

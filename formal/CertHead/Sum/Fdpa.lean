@@ -33,14 +33,15 @@ structure Fdpa where
   acc : Grid
   /-- Significand bits of the operands, the leading one included. -/
   inputPrec : Nat
-  /-- The exponent of a zero operand or accumulator; `none`: a zero takes no part in the largest
-  exponent. Public models differ here (`some (-133)`, `some (-126)`). -/
+  /-- The exponent that a zero product or a zero accumulator brings to the largest one; `none`: it
+  takes no part. Public models differ here (-133 in newer ones, -126 in an older one). -/
   zeroExp : Option Int
 deriving DecidableEq, Repr
 
 /-- Hopper, BF16 products into FP32, on the scale `2^-B`. The scale holds every cut exactly if
-`277 ≤ B`: the smallest exponent of a product is `-252`, and 25 bits below it are kept. -/
-def hopper (B : Nat) : Fdpa := ⟨16, 25, B, fp32.grid B, 8, none⟩
+`277 ≤ B`: the smallest exponent of a product is `-252`, and 25 bits below it are kept. The theorems hold for
+every `zeroExp` up to -126 and for `none`. -/
+def hopper (B : Nat) (zeroExp : Option Int := some (-133)) : Fdpa := ⟨16, 25, B, fp32.grid B, 8, zeroExp⟩
 
 /-! ## Operands -/
 
@@ -60,23 +61,21 @@ def decodeBf16 (bits : Nat) : Option Operand :=
 
 namespace Fdpa
 
-/-- The exponent that an operand contributes. -/
-def operandExp (m : Fdpa) (a : Operand) : Int :=
-  if a.sig = 0 then m.zeroExp.getD a.exp else a.exp
+/-- The exponent that a zero brings to the largest one. -/
+def zeroTermExp (m : Fdpa) : Nat :=
+  match m.zeroExp with
+  | none => 0
+  | some z => (m.scale + z).toNat
 
-/-- The product of two operands. Exact if the scale is fine enough: `2·(prec-1) ≤ scale + ea + eb`. -/
-def product (m : Fdpa) (a b : Operand) : FdpaTerm :=
-  let value := a.sig * b.sig * 2 ^ (m.scale + a.exp + b.exp - 2 * ((m.inputPrec : Int) - 1)).toNat
-  if a.sig * b.sig = 0 ∧ m.zeroExp = none then ⟨0, 0⟩
-  else ⟨(m.scale + m.operandExp a + m.operandExp b).toNat, value⟩
+/-- The product of two operands, its exponent the sum of theirs. Exact if the scale is fine enough:
+`2·(inputPrec - 1) ≤ scale + a.exp + b.exp`. -/
+def product (m : Fdpa) (a b : Operand) : FdpaTerm where
+  exp := if a.sig * b.sig = 0 then m.zeroTermExp else (m.scale + a.exp + b.exp).toNat
+  value := a.sig * b.sig * 2 ^ (m.scale + a.exp + b.exp - 2 * ((m.inputPrec : Int) - 1)).toNat
 
 /-- The exponent of the accumulator: its leading bit, or `emin` for a subnormal. -/
 def accExp (m : Fdpa) (c : Int) : Nat :=
-  if c = 0 then
-    match m.zeroExp with
-    | none => 0
-    | some z => (m.scale + z).toNat
-  else m.acc.quantumExp c.natAbs + (m.acc.prec - 1)
+  if c = 0 then m.zeroTermExp else m.acc.quantumExp c.natAbs + (m.acc.prec - 1)
 
 /-! ## One step -/
 
@@ -179,6 +178,18 @@ def nodeError (m : Fdpa) (slack : Nat) : NodeError where
   num := m.group + 1 + 2 ^ (m.fraction + 1 - m.acc.prec)
   den := 2 ^ m.fraction
   floor := (m.group + 1) * slack / 2 ^ m.fraction + 1 + 2 ^ m.acc.qmin
+
+/-- The chain as a summation tree whose nodes weigh as much as they have children. -/
+def anyOrderTree (m : Fdpa) (acc : SumTree) (blocks : List (List FdpaTerm)) : SumTree :=
+  blocks.foldl
+    (fun t b =>
+      .node (b.length + 1) (m.step t.value b) (t :: (b.map FdpaTerm.value).map .leaf)) acc
+
+/-- The error of one step in the any-order model: `u = 2^(1-prec)` for each addend. -/
+def anyOrderError (m : Fdpa) (slack : Nat) : NodeError where
+  num := 1
+  den := 2 ^ (m.acc.prec - 1)
+  floor := m.group * slack / 2 ^ (m.acc.prec - 1) + 1 + 2 ^ m.acc.qmin
 
 end Fdpa
 end CertHead

@@ -248,6 +248,20 @@ theorem chain_of_chain?_eq_some {m : Fdpa} (bs : List (List FdpaTerm)) :
     · simp only [if_neg ho, Option.bind_none] at h
       exact nomatch h
 
+/-- **A chain over a concatenation is the two chains in turn**, overflow included. -/
+theorem chain?_append (m : Fdpa) (bs ds : List (List FdpaTerm)) :
+    ∀ c : Int, m.chain? c (bs ++ ds) = (m.chain? c bs).bind fun d => m.chain? d ds := by
+  induction bs with
+  | nil => exact fun _ => rfl
+  | cons b bs ih =>
+    intro c
+    rw [List.cons_append, chain?, chain?]
+    cases m.step? c b with
+    | none => rfl
+    | some d =>
+      simp only [Option.bind_some]
+      exact ih d
+
 /-- **Nothing overflows** if the magnitudes add up to less than the largest power of the format. -/
 theorem chain?_eq_some {m : Fdpa} (hp : 1 ≤ m.acc.prec) (bs : List (List FdpaTerm)) :
     ∀ {c : Int}, c.natAbs + magnitude bs.flatten < 2 ^ m.acc.top →
@@ -362,20 +376,12 @@ theorem step_admits {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fr
 /-- The exponent of an accumulator exceeds its magnitude only where it is subnormal or zero. -/
 theorem two_pow_accExp_le {m : Fdpa} {slack : Nat} (hp : 1 ≤ m.acc.prec)
     (hsub : 2 ^ (m.acc.qmin + m.acc.prec - 1) ≤ slack)
-    (hzero : ∀ z, m.zeroExp = some z → 2 ^ (m.scale + z).toNat ≤ slack) (c : Int) :
+    (hzero : 2 ^ m.zeroTermExp ≤ slack) (c : Int) :
     2 ^ m.accExp c ≤ c.natAbs + slack := by
   unfold accExp
   by_cases hc : c = 0
   · rw [if_pos hc]
-    cases hz : m.zeroExp with
-    | none =>
-      have := Nat.two_pow_pos (m.acc.qmin + m.acc.prec - 1)
-      simp only [Nat.pow_zero]
-      omega
-    | some z =>
-      have := hzero z hz
-      simp only
-      omega
+    omega
   · rw [if_neg hc]
     have hc0 : c.natAbs ≠ 0 := by omega
     by_cases hn : c.natAbs.log2 + 1 - m.acc.prec ≤ m.acc.qmin
@@ -472,6 +478,199 @@ theorem chain_gamma_bound {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec �
   have h := SumTree.sum_gamma_bound (Nat.two_pow_pos _) hob (Nat.le_of_eq hd)
   rw [SumTree.error, chainTree_value, hl, hcount] at h
   exact h
+
+/-! ## The leading term is never cut -/
+
+/-- No term has bits that a cut at its own exponent would drop. -/
+def Aligned (m : Fdpa) (ts : List FdpaTerm) : Prop :=
+  ∀ t ∈ ts, (2 : Int) ^ (t.exp - m.fraction) ∣ t.value
+
+theorem accExp_aligned {m : Fdpa} (hF : m.acc.prec ≤ m.fraction + 1) {c : Int}
+    (hc : Representable m.acc c) : (2 : Int) ^ (m.accExp c - m.fraction) ∣ c := by
+  by_cases h0 : c = 0
+  · rw [h0]
+    exact Int.dvd_zero _
+  · have h : m.accExp c = m.acc.quantumExp c.natAbs + (m.acc.prec - 1) := if_neg h0
+    refine Int.dvd_trans (two_pow_dvd_two_pow ?_) hc
+    omega
+
+theorem maxExp_attained (m : Fdpa) (c : Int) (ts : List FdpaTerm) :
+    m.maxExp c ts = m.accExp c ∨ ∃ t ∈ ts, t.exp = m.maxExp c ts := by
+  induction ts with
+  | nil => exact .inl rfl
+  | cons t ts ih =>
+    have h3 : m.maxExp c (t :: ts) = max t.exp (m.maxExp c ts) := rfl
+    rcases Nat.le_total t.exp (m.maxExp c ts) with h | h
+    · rw [Nat.max_eq_right h] at h3
+      rw [h3]
+      rcases ih with ih | ⟨s, hs, e⟩
+      · exact .inl ih
+      · exact .inr ⟨s, List.mem_cons_of_mem _ hs, e⟩
+    · rw [Nat.max_eq_left h] at h3
+      exact .inr ⟨t, List.mem_cons_self .., h3.symm⟩
+
+theorem cutSum_error_of_uncut {q : Nat} {ts : List FdpaTerm}
+    (h : ∃ t ∈ ts, (2 : Int) ^ q ∣ t.value) :
+    (cutSum q ts - exactSum ts).natAbs + (2 ^ q - 1) ≤ ts.length * (2 ^ q - 1) := by
+  induction ts with
+  | nil =>
+    obtain ⟨_, ht, _⟩ := h
+    exact nomatch ht
+  | cons t ts ih =>
+    obtain ⟨s, hs, hd⟩ := h
+    rw [cutSum_cons, exactSum_cons, List.length_cons, Nat.add_mul, Nat.one_mul]
+    rcases List.mem_cons.1 hs with rfl | hs
+    · have h1 := cut_of_dvd hd
+      have h2 := cutSum_error q ts
+      omega
+    · have h1 := cut_error q t.value
+      have h2 := ih ⟨s, hs, hd⟩
+      omega
+
+/-- The aligned sum is off by less than one unit of the cut for each term but the leading one. -/
+theorem alignedSum_error_tight {m : Fdpa} (hF : m.acc.prec ≤ m.fraction + 1) {c : Int}
+    (hc : Representable m.acc c) {ts : List FdpaTerm} (hts : m.Aligned ts) :
+    (m.alignedSum c ts - (c + exactSum ts)).natAbs ≤ ts.length * (2 ^ m.cutExp c ts - 1) := by
+  have h3 : m.alignedSum c ts = cut (m.cutExp c ts) c + cutSum (m.cutExp c ts) ts := rfl
+  have hq : m.cutExp c ts = m.maxExp c ts - m.fraction := rfl
+  rw [h3]
+  rcases maxExp_attained m c ts with h | ⟨t, ht, h⟩
+  · have h1 : cut (m.cutExp c ts) c = c := cut_of_dvd (by
+      rw [hq, h]
+      exact accExp_aligned hF hc)
+    have h2 := cutSum_error (m.cutExp c ts) ts
+    omega
+  · have h1 := cut_error (m.cutExp c ts) c
+    have h2 := cutSum_error_of_uncut (q := m.cutExp c ts) ⟨t, ht, by
+      rw [hq, ← h]
+      exact hts t ht⟩
+    omega
+
+/-- **The step bound with the leading term uncut**: `|d - (c + Σp)| < L·2^(e_max - F) + 2^(e_d - 23)`
+for at least one term. -/
+theorem step_error_lt_tight {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fraction + 1)
+    {c : Int} (hc : Representable m.acc c) {ts : List FdpaTerm} (hts : m.Aligned ts)
+    (hlen : ts.length ≤ m.group) :
+    (m.step c ts - (c + exactSum ts)).natAbs
+      < m.group * 2 ^ (m.maxExp c ts - m.fraction) + m.acc.quantum (m.step c ts).natAbs := by
+  have h1 := alignedSum_error_tight hF hc hts
+  have h2 := roundZ_error m.acc (m.alignedSum c ts)
+  have h3 : m.acc.quantum (m.step c ts).natAbs = m.acc.quantum (m.alignedSum c ts).natAbs :=
+    quantum_roundZ hp _
+  have h4 : m.step c ts = roundZ m.acc (m.alignedSum c ts) := rfl
+  have h5 : ts.length * (2 ^ m.cutExp c ts - 1) ≤ m.group * 2 ^ m.cutExp c ts :=
+    Nat.mul_le_mul hlen (Nat.sub_le _ _)
+  have h6 := quantum_pos m.acc (m.alignedSum c ts).natAbs
+  have h7 : m.cutExp c ts = m.maxExp c ts - m.fraction := rfl
+  rw [h3, h4, ← h7]
+  omega
+
+/-- **One step is an any-order node**: as many unit errors `u = 2^(1-prec)` as it has addends. -/
+theorem step_admits_any_order {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fraction + 1)
+    {slack : Nat} {c : Int} (hrep : Representable m.acc c) {ts : List FdpaTerm}
+    (hlen : ts.length ≤ m.group) (hc : 2 ^ m.accExp c ≤ c.natAbs + slack)
+    (hts : Covered slack ts) (hal : m.Aligned ts) :
+    (m.anyOrderError slack).Admits (ts.length + 1) (c :: ts.map FdpaTerm.value) (m.step c ts) := by
+  have hA : absSum (c :: ts.map FdpaTerm.value) = c.natAbs + magnitude ts := rfl
+  have hS : (c :: ts.map FdpaTerm.value).sum = c + exactSum ts := rfl
+  have hmax : 2 ^ m.maxExp c ts ≤ c.natAbs + magnitude ts + slack :=
+    two_pow_maxExp_le (by omega) fun t ht => by
+      have h1 := hts t ht
+      have h2 := natAbs_le_magnitude ht
+      omega
+  have hcut : 2 ^ (m.acc.prec - 1) * (m.alignedSum c ts - (c + exactSum ts)).natAbs
+      ≤ ts.length * (c.natAbs + magnitude ts) + m.group * slack := by
+    calc 2 ^ (m.acc.prec - 1) * (m.alignedSum c ts - (c + exactSum ts)).natAbs
+        ≤ 2 ^ m.fraction * (ts.length * (2 ^ m.cutExp c ts - 1)) :=
+          Nat.mul_le_mul (two_pow_le_two_pow (by omega)) (alignedSum_error_tight hF hrep hal)
+      _ = ts.length * (2 ^ m.fraction * (2 ^ m.cutExp c ts - 1)) := Nat.mul_left_comm _ _ _
+      _ ≤ ts.length * (c.natAbs + magnitude ts + slack) :=
+          Nat.mul_le_mul_left _ (Nat.le_trans (fraction_mul_cut_le _ _) hmax)
+      _ = ts.length * (c.natAbs + magnitude ts) + ts.length * slack := Nat.mul_add _ _ _
+      _ ≤ ts.length * (c.natAbs + magnitude ts) + m.group * slack :=
+          Nat.add_le_add_left (Nat.mul_le_mul_right _ hlen) _
+  have hround : 2 ^ (m.acc.prec - 1) * (m.step c ts - m.alignedSum c ts).natAbs
+      ≤ c.natAbs + magnitude ts + 2 ^ (m.acc.prec - 1) * 2 ^ m.acc.qmin :=
+    Nat.le_trans (roundZ_relative_or_subnormal hp _)
+      (Nat.add_le_add_right (natAbs_alignedSum_le m c ts) _)
+  have hfloor : m.group * slack
+      ≤ 2 ^ (m.acc.prec - 1) * (m.group * slack / 2 ^ (m.acc.prec - 1) + 1) :=
+    Nat.le_of_lt (Nat.lt_mul_div_succ _ (Nat.two_pow_pos _))
+  have htri : (m.step c ts - (c + exactSum ts)).natAbs
+      ≤ (m.step c ts - m.alignedSum c ts).natAbs
+        + (m.alignedSum c ts - (c + exactSum ts)).natAbs := by omega
+  have htri' := Nat.mul_le_mul_left (2 ^ (m.acc.prec - 1)) htri
+  rw [Nat.mul_add] at htri'
+  have e1 : (ts.length + 1) * (c.natAbs + magnitude ts)
+      = ts.length * (c.natAbs + magnitude ts) + (c.natAbs + magnitude ts) := by
+    rw [Nat.add_mul, Nat.one_mul]
+  have e2 := Nat.mul_add (2 ^ (m.acc.prec - 1)) (m.group * slack / 2 ^ (m.acc.prec - 1) + 1)
+    (2 ^ m.acc.qmin)
+  unfold NodeError.Admits anyOrderError
+  simp only [hA, hS, Nat.mul_one]
+  omega
+
+theorem anyOrderTree_cons (m : Fdpa) (acc : SumTree) (b : List FdpaTerm)
+    (bs : List (List FdpaTerm)) :
+    m.anyOrderTree acc (b :: bs) = m.anyOrderTree (.node (b.length + 1) (m.step acc.value b)
+      (acc :: (b.map FdpaTerm.value).map .leaf)) bs := rfl
+
+theorem anyOrderTree_value (m : Fdpa) (bs : List (List FdpaTerm)) :
+    ∀ acc : SumTree, (m.anyOrderTree acc bs).value = m.chain acc.value bs := by
+  induction bs with
+  | nil => exact fun _ => rfl
+  | cons b bs ih =>
+    intro acc
+    rw [anyOrderTree_cons, ih, chain_cons]
+    rfl
+
+theorem anyOrderTree_leaves (m : Fdpa) (bs : List (List FdpaTerm)) :
+    ∀ acc : SumTree,
+      (m.anyOrderTree acc bs).leaves = acc.leaves ++ bs.flatten.map FdpaTerm.value := by
+  induction bs with
+  | nil => exact fun acc => (List.append_nil _).symm
+  | cons b bs ih =>
+    intro acc
+    rw [anyOrderTree_cons, ih, SumTree.leaves, SumTree.leavesList, SumTree.leavesList_map_leaf,
+      List.flatten_cons, List.map_append, List.append_assoc]
+
+theorem anyOrderTree_depth (m : Fdpa) (bs : List (List FdpaTerm)) :
+    ∀ acc : SumTree,
+      (m.anyOrderTree acc bs).depth = acc.depth + bs.flatten.length + bs.length := by
+  induction bs with
+  | nil => exact fun acc => rfl
+  | cons b bs ih =>
+    intro acc
+    rw [anyOrderTree_cons, ih, SumTree.depth, SumTree.depthList, SumTree.depthList_map_leaf,
+      List.flatten_cons, List.length_append, List.length_cons, Nat.max_zero]
+    omega
+
+theorem anyOrderTree_nodeCount (m : Fdpa) (bs : List (List FdpaTerm)) :
+    ∀ acc : SumTree, (m.anyOrderTree acc bs).nodeCount = acc.nodeCount + bs.length := by
+  induction bs with
+  | nil => exact fun acc => rfl
+  | cons b bs ih =>
+    intro acc
+    rw [anyOrderTree_cons, ih, SumTree.nodeCount, SumTree.nodeCountList,
+      SumTree.nodeCountList_map_leaf, List.length_cons]
+    omega
+
+theorem anyOrderTree_obeys {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fraction + 1)
+    {slack : Nat} (hacc : ∀ c : Int, 2 ^ m.accExp c ≤ c.natAbs + slack)
+    (bs : List (List FdpaTerm)) :
+    (∀ b ∈ bs, b.length ≤ m.group ∧ Covered slack b ∧ m.Aligned b) →
+      ∀ {acc : SumTree}, Representable m.acc acc.value → acc.Obeys (m.anyOrderError slack) →
+        (m.anyOrderTree acc bs).Obeys (m.anyOrderError slack) := by
+  induction bs with
+  | nil => exact fun _ _ _ h => h
+  | cons b bs ih =>
+    intro hbs acc hrep h
+    have hb := hbs b (List.mem_cons_self ..)
+    rw [anyOrderTree_cons]
+    refine ih (fun d hd => hbs d (List.mem_cons_of_mem _ hd)) (step_representable hp _ _)
+      ⟨?_, h, SumTree.obeysList_map_leaf _ _⟩
+    rw [List.map_cons, SumTree.map_value_map_leaf]
+    exact step_admits_any_order hp hF hrep hb.1 (hacc acc.value) hb.2.1 hb.2.2
 
 /-! ## Blocks of a row -/
 
