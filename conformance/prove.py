@@ -23,7 +23,7 @@ import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from .lean import OFFLINE, REPOSITORY, closure, toolchain
+from .lean import OFFLINE, REPOSITORY, closure, elaborate, toolchain
 
 ROOT_MODULE = "CertHead"
 AXIOMS = frozenset({"propext", "Quot.sound", "Classical.choice"})
@@ -338,16 +338,14 @@ def check_proofs(root: Path = REPOSITORY, *, build: Path | None = None) -> Repor
         compiled = build or Path(scratch)
         if tools.lake:
             compile_lake(root, report)
-            command = ["lake", "env", "lean"]
         else:
             compile_offline(root, compiled, report)
-            command = [str(OFFLINE / "lean"), "-path", str(compiled)]
         audit(root, report)
         if not all(module.compiled for module in report.modules):
             report.problems.append("the variants were not checked, since a module failed")
             return report
         for path in sorted((root / "formal" / "variants").glob("*.lean")):
-            variant, problems = check_variant(path, command, root)
+            variant, problems = check_variant(path, elaborate(compiled), root)
             report.variants.append(variant)
             report.problems += problems
     return report

@@ -16,7 +16,7 @@ SCHEMA = "certhead.conform/1"
 
 @dataclass(frozen=True)
 class Candidates:
-    """How many rows survived the screen, over the positions that were screened."""
+    """How many rows survived the screen, over the positions that were rescored."""
 
     mean: float
     p50: int
@@ -25,7 +25,7 @@ class Candidates:
 
     @staticmethod
     def of(counts: npt.NDArray[np.int64]) -> Candidates | None:
-        """None when no position was screened. Percentiles are by nearest rank, so they are counts."""
+        """None when no position was rescored. Percentiles are by nearest rank, so they are counts."""
         if counts.size == 0:
             return None
         p50, p99 = (int(np.percentile(counts, q, method="inverted_cdf")) for q in (50, 99))
@@ -42,7 +42,7 @@ class Run:
     positions: int
     states: dict[str, int]  # exact, enclosed, fallback
     reasons: dict[str, int]  # of the fallbacks
-    candidate_counts: npt.NDArray[np.int64]  # of the positions that were screened
+    candidate_counts: npt.NDArray[np.int64]  # of the positions that were rescored
     disagreements: int
     first: str | None  # the first disagreement, in bits
     stock_seconds: float
@@ -162,19 +162,21 @@ class Outcome:
     def failures(self) -> list[str]:
         """One line for each kind of failure at each place where it was first seen."""
         lines = [
-            f"token, {run.source}, M={run.batch_size}: {run.disagreements} of {run.positions}; first: {run.first}"
+            f"token, {run.source}, M={run.batch_size}: "
+            f"{run.disagreements} of {run.positions}; first: {run.first}"
             for run in self.runs
             if run.disagreements
         ]
         lines += [
-            f"stage {result.stage}, {source.source}: {result.differing} of {result.compared}; first: {result.first}"
+            f"stage {result.stage}, {source.source}: "
+            f"{result.differing} of {result.compared}; first: {result.first}"
             for source in self.stages
             for result in source.results
             if result.differing
         ]
         lines += [
-            f"stock model, {check.source}, M={check.batch_size}: {check.violations} of {check.logits} logits; "
-            f"first: {check.first}"
+            f"stock model, {check.source}, M={check.batch_size}: "
+            f"{check.violations} of {check.logits} logits; first: {check.first}"
             for check in self.stock
             if check.violations
         ]
@@ -239,7 +241,7 @@ def states_by_shape(runs: Sequence[Run]) -> dict[str, dict[str, int]]:
 
 
 def candidates_by_shape(runs: Sequence[Run]) -> dict[str, dict[str, float] | None]:
-    """Summary of the candidate counts per batch shape; null where nothing was screened."""
+    """Summary of the candidate counts per batch shape; null where nothing was rescored."""
     out: dict[str, dict[str, float] | None] = {}
     for size in dict.fromkeys(run.batch_size for run in runs):
         counts = np.concatenate([run.candidate_counts for run in runs if run.batch_size == size])

@@ -100,8 +100,9 @@ def _compare_choice(
     tally.equal("select", f"{where}, overflow", reason == "overflow", chosen.blocks is None)
     if chosen.blocks is None:
         return
-    counts = (int(decision.candidates[m]), int(decision.blocks[m]))
-    tally.equal("select", where, counts, (len(chosen.candidates), len(chosen.blocks)))
+    tally.equal("select", f"{where}, blocks", int(decision.blocks[m]), len(chosen.blocks))
+    if decision.candidates is not None:
+        tally.equal("select", f"{where}, rows", int(decision.candidates[m]), len(chosen.candidates))
     index = spec.rows_of(chosen.blocks, head.weight.shape[0], head.block)
     weight, state = [bits(head.weight[i]).tolist() for i in index], bits(hidden[m]).tolist()
     gathered = head.weight[torch.tensor(index, device=head.weight.device)]

@@ -30,6 +30,7 @@ class Reason(IntEnum):
     AMBIGUOUS = 4
     UNIDENTIFIED = 5
     CHECKSUM = 6
+    SLOWER = 7  # the stock head is faster at this batch shape
 
 
 REASON_NAMES: tuple[str | None, ...] = tuple(
@@ -45,7 +46,7 @@ class Decision:
     tokens: torch.Tensor  # int64
     states: torch.Tensor  # uint8, values of State
     reasons: torch.Tensor  # uint8, values of Reason
-    candidates: torch.Tensor  # int32, rows whose rounded upper end reaches the threshold
+    candidates: torch.Tensor | None  # int32, rows whose rounded upper end reaches the threshold
     blocks: torch.Tensor  # int32, blocks that were rescored
 
     def counts(self) -> dict[str, int]:

@@ -7,7 +7,6 @@ It keeps the stock weight (for the few rows that are rescored, and for the fallb
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +16,12 @@ from certhead.pyref import head as spec
 from certhead.pyref.models import ANY_ORDER, ErrorModel
 
 from . import torch_stages as stages
-from .decision import Decision, Reason, State
-from .quantize import bits, quantize
+from .decision import Decision
+from .engine import Engine
+from .quantize import QuantizedHead, bits, quantize
+from .torch_engine import TorchEngine
 
-BACKENDS = ("auto", "torch")
+BACKENDS = ("auto", "torch", "cuda")
 
 
 class CertifiedHead(torch.nn.Module):
@@ -29,9 +30,10 @@ class CertifiedHead(torch.nn.Module):
     weight: bfloat16 [V, K], contiguous, finite, below 2^16 in magnitude; V ≥ 1, 1 ≤ K ≤ 2^15. It is
     referenced, not copied; changing it afterwards is an error that calls notice by its version counter
     and `verify` by its digest.
-    backend: "torch", or "auto" for the fastest one available.
+    backend: "torch" on any device, "cuda" for the Triton kernels, "auto" for the faster of those that run.
     model: the error model that the stock kernel is taken to satisfy.
-    exact: the identified stock arithmetic (see `torch_stages.Rescorer`), or None for enclosed mode.
+    exact: for the torch back end, the identified stock arithmetic (see `torch_stages.Rescorer`), or None
+    for enclosed mode. The cuda back end identifies it itself, for each batch shape.
     group, block, capacity: columns per residual norm, rows per candidate block, blocks per position.
     progress: called with the number of rows quantised so far, chunk by chunk.
 
@@ -55,6 +57,8 @@ class CertifiedHead(torch.nn.Module):
         super().__init__()
         if backend not in BACKENDS:
             raise ValueError(f"backend {backend!r} is not one of {', '.join(BACKENDS)}")
+        if backend == "cuda" and not weight.is_cuda:
+            raise ValueError(f"backend 'cuda' needs a weight on a CUDA device, not on {weight.device}")
         _check_weight(weight)
         for name, value in (("group", group or 1), ("block", block), ("capacity", capacity)):
             if value < 1:
@@ -62,17 +66,22 @@ class CertifiedHead(torch.nn.Module):
         columns = weight.shape[1]
         weight = weight.detach()
         self.register_buffer("weight", weight, persistent=False)
-        self.backend = "torch"
         self.error_model = model
-        self.exact = exact
         self.block = block
         self.capacity = capacity
         self.group = min(group or spec.default_group(columns), columns)
         self.gamma_num = model.gamma_num(columns)
-        self.copy = quantize(weight, self.group, progress)
         self.digest = _digest(weight)
         self._version = weight._version
-        self.counters: Counter[str] = Counter()
+        copy = quantize(weight, self.group, progress)
+        self.backend = ("cuda" if weight.is_cuda else "torch") if backend == "auto" else backend
+        self.engine: Engine
+        if self.backend == "cuda":
+            from .triton_engine import TritonEngine  # Triton is an optional dependency
+
+            self.engine = TritonEngine(weight, copy, self.gamma_num, block)
+        else:
+            self.engine = TorchEngine(weight, copy, self.gamma_num, block, capacity, exact)
 
     @classmethod
     def from_model(cls, model: Any, **options: Any) -> CertifiedHead:
@@ -99,12 +108,27 @@ class CertifiedHead(torch.nn.Module):
     @property
     def mode(self) -> str:
         """`exact` or `enclosed`: how candidates are rescored."""
-        return (spec.Mode.EXACT if self.exact is not None else spec.Mode.ENCLOSED).value
+        return self.engine.mode
 
     @property
     def model_name(self) -> str:
         """Name of the error model that the intervals rest on."""
         return self.error_model.name
+
+    @property
+    def copy(self) -> QuantizedHead:
+        """The int8 copy that the screen reads."""
+        return self.engine.copy
+
+    @property
+    def exact(self) -> stages.Rescorer | None:
+        """The identified stock arithmetic that candidates are rescored with; None in enclosed mode."""
+        return self.engine.exact
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Positions served so far, by state and by reason; reading it waits for the device."""
+        return self.engine.counters()
 
     @property
     def copy_bytes(self) -> int:
@@ -135,8 +159,14 @@ class CertifiedHead(torch.nn.Module):
             raise RuntimeError(f"the weights changed after build: digest {now[:16]}, was {self.digest[:16]}")
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Tokens, int64 [M], for head inputs bfloat16 [M, K]."""
-        return self.decide(hidden).tokens
+        """Tokens, int64 [M], for head inputs bfloat16 [M, K].
+
+        On CUDA nothing here waits for the device, so a call can be captured in a graph once `plan` has
+        run for its M; a batch shape first seen under capture is served by the stock head. The returned
+        tensor is then a static buffer that the next call overwrites.
+        """
+        self._check_call(hidden)
+        return self.engine.tokens(hidden)
 
     @torch.no_grad()
     def intervals(self, hidden: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -155,33 +185,9 @@ class CertifiedHead(torch.nn.Module):
 
         hidden: bfloat16 [M, K] on the weight's device, M ≥ 1. A non-finite position falls back.
         """
-        limb = self.limbs(hidden)
-        positions = hidden.shape[0]
-        best, tops = stages.screen(self.copy, limb, self.block)
-        threshold, pairs, reasons = stages.select(best, tops, limb.reasons, self.capacity)
-        rows = stages.candidates(self.copy, limb, threshold, pairs, self.block)
-        lo, hi, index, exists = stages.rescore(
-            self.weight, hidden, pairs, self.block, gamma_num=self.gamma_num, exact=self.exact
-        )
-        tokens, fixed = stages.decide(lo, hi, index, exists, pairs, positions)
-        undecided = (reasons == Reason.NONE) & ~fixed
-        reasons = torch.where(undecided, torch.full_like(reasons, Reason.AMBIGUOUS), reasons)
-        decided = reasons == Reason.NONE
-        if not bool(decided.all()):
-            tokens = torch.where(decided, tokens, self.stock_tokens(hidden))
-        state = State.EXACT if self.exact is not None else State.ENCLOSED
-        states = torch.where(decided, int(state), int(State.FALLBACK)).to(torch.uint8)
-        ones = torch.ones_like(pairs.position, dtype=torch.int32)
-        zeros = torch.zeros(positions, dtype=torch.int32, device=hidden.device)
-        decision = Decision(
-            tokens=tokens,
-            states=states,
-            reasons=reasons,
-            candidates=zeros.scatter_add(0, pairs.position, rows.sum(dim=1, dtype=torch.int32)),
-            blocks=zeros.scatter_add(0, pairs.position, ones),
-        )
-        self.counters.update(decision.counts())
-        self.counters["positions"] += positions
+        self._check_call(hidden)
+        decision = self.engine.decide(hidden)
+        self.engine.count(decision)
         return decision
 
     def _check_call(self, hidden: torch.Tensor) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -67,6 +67,7 @@ class TritonPipeline:
         rows, columns = weight.shape
         self.n_groups = spec.ceil_div(rows, CHECK_ROWS)
         self.codes = torch.cat([copy.codes, checksum_rows(copy.codes)])
+        self.copy = replace(copy, codes=self.codes[:rows])  # one copy in memory, not two
         device = weight.device
         self.rows, self.columns, self.group = rows, columns, copy.group
         groups = copy.residual_codes.shape[1]
@@ -92,8 +93,9 @@ class TritonPipeline:
         self.work_size = torch.zeros(1, dtype=torch.int32, device=device)
         self.arrivals = torch.zeros_like(self.work_size)
         self.digests = torch.zeros(m, dtype=torch.int32, device=device)
-        self.observed = torch.empty(m * spec.ceil_div(rows, 32), dtype=torch.int32, device=device)
+        self.observed = torch.empty(m * spec.ceil_div(rows, 64), dtype=torch.int32, device=device)
         self.expected = torch.empty(m * 2 * self.n_groups, dtype=torch.int32, device=device)
+        self.totals = torch.zeros(8, dtype=torch.int64, device=device)
         self.tops = torch.empty((m, self.n_blocks), dtype=torch.float32, device=device)
 
     def limbs(self, hidden: torch.Tensor, limb_count: int = 2) -> None:
@@ -151,10 +153,24 @@ class TritonPipeline:
         """Stages rescore and decide; with `accumulators` (float32 [M, V]) every rescored sum is written."""
         kernels.rescore_kernel[(programs,)](
             self.weight, hidden, self.work, self.work_size, self.arrivals, self.winner, self.tokens,
+            self.reasons, self.totals,
             self.tops if accumulators is None else accumulators, self.rows, hidden.shape[0],
             K=self.columns, BLOCK=self.block, BK=step, M_PAD=MAX_POSITIONS,
             DIAGNOSTIC=accumulators is not None, CAST=INTERPRETED, num_warps=4, num_stages=stages,
         )  # fmt: skip
+
+    def accumulators(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Every accumulator that the re-score computes, float32 [M, V]: for the identification."""
+        positions = hidden.shape[0]
+        self.limbs(hidden)
+        position = torch.arange(positions, dtype=torch.int32, device=hidden.device) << 24
+        block = torch.arange(self.n_blocks, dtype=torch.int32, device=hidden.device)
+        size = positions * self.n_blocks
+        self.work[:size] = (position[:, None] + block[None, :]).flatten()
+        self.work_size.fill_(size)
+        out = torch.full((positions, self.rows), torch.nan, device=hidden.device)
+        self.rescore(hidden, out, programs=2112)
+        return out
 
     def run(
         self, hidden: torch.Tensor, tile: Tile | None = None, limb_count: int = 2

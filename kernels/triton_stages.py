@@ -352,6 +352,8 @@ def rescore_kernel(
     arrivals,  # int32 [1]: programs finished
     winner,  # int64 [M]: ordered BF16 logit above, complement of the index below
     tokens,  # int64 [M] out
+    reasons,
+    totals,  # int64 [8]: positions so far by reason
     accumulators,  # float32 [M, V] out, only with DIAGNOSTIC
     V,
     M,
@@ -407,3 +409,7 @@ def rescore_kernel(
         m = tl.arange(0, M_PAD)
         key = tl.load(winner + m, mask=m < M, other=0, cache_modifier=".cg")
         tl.store(tokens + m, 4294967295 - (key & 4294967295), mask=m < M)
+        reason = tl.load(reasons + m, mask=m < M, other=255).to(tl.int32)
+        for r in tl.static_range(8):
+            n = tl.sum(tl.where(reason == r, 1, 0), axis=0)
+            tl.store(totals + r, tl.load(totals + r) + n)

@@ -11,7 +11,7 @@ nonzero one brings at least -126; so e_max is the same with the zero products le
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from .fdpa import DEFAULT_RULES, FdpaModel, Rules
 from .formats import BF16, FP32, Format
 from .rounding import RZ, RoundingMode
-from .vector_rounding import _is_toward_zero, _shift_right
+from .vector_rounding import is_toward_zero, shift_right
 
 Codes: TypeAlias = npt.NDArray[np.unsignedinteger[Any]]
 Int64: TypeAlias = npt.NDArray[np.int64]
@@ -53,9 +53,9 @@ def fdpa_vector(
     if a.shape[-1] > group:
         raise ValueError(f"{a.shape[-1]} products in a step of {group}")
     products = a.shape[-1]
-    flat_a = _checked(a, inputs).reshape(c.size, products)
-    flat_b = _checked(b, inputs).reshape(c.size, products)
-    flat_c = _checked(c, FP32).reshape(c.size)
+    flat_a = as_codes(a, inputs).reshape(c.size, products)
+    flat_b = as_codes(b, inputs).reshape(c.size, products)
+    flat_c = as_codes(c, FP32).reshape(c.size)
     d = np.empty(c.size, np.uint32)
     for rows in _chunks(c.size):
         d[rows] = step(step.operand(flat_a[rows].T), step.operand(flat_b[rows].T), flat_c[rows])
@@ -80,7 +80,7 @@ def fdpa_chain_vector(
     step = _Step(inputs, group, fraction_bits, rules)
     if h.ndim not in (1, 2) or w.ndim != 2 or h.shape[-1] != w.shape[1]:
         raise ValueError(f"h {h.shape} is not [K] or [M, K] for w {w.shape}")
-    states, rows_of_w = _checked(np.atleast_2d(h), inputs), _checked(w, inputs)
+    states, rows_of_w = as_codes(np.atleast_2d(h), inputs), as_codes(w, inputs)
     terms = w.shape[1]
     d = np.empty((len(states), len(w)), np.uint32)
     d[:] = c
@@ -90,6 +90,32 @@ def fdpa_chain_vector(
             for m, state in enumerate(states):
                 d[m, rows] = step(weights, step.operand(state[k : k + group, None]), d[m, rows])
     return d if h.ndim == 2 else d[0]
+
+
+def fdpa_chain_pairs(
+    h: Codes,
+    w: Codes,
+    *,
+    inputs: Format = BF16,
+    group: int = 16,
+    fraction_bits: int = 25,
+    rules: Rules = DEFAULT_RULES,
+) -> npt.NDArray[np.uint32]:
+    """`fdpa_chain` from +0 for pairs: h [N, K], w [N, K] codes of `inputs` -> [N] FP32 codes.
+
+    For a few rows at each of many positions (rescoring candidates): one call with all pairs as lanes
+    costs what one call a position would. Raises as `fdpa_vector` does.
+    """
+    step = _Step(inputs, group, fraction_bits, rules)
+    if h.shape != w.shape or h.ndim != 2:
+        raise ValueError(f"shapes h {h.shape}, w {w.shape} are not [N, K] twice")
+    states, rows_of_w = as_codes(h, inputs), as_codes(w, inputs)
+    d = np.zeros(len(w), np.uint32)
+    for rows in _chunks(len(w)):
+        for k in range(0, w.shape[1], group):
+            pair = (step.operand(x[rows, k : k + group].T) for x in (states, rows_of_w))
+            d[rows] = step(*pair, d[rows])
+    return d
 
 
 def fdpa_chain_model(
@@ -258,7 +284,7 @@ def _aligned(magnitude: Int64, down: npt.NDArray[np.int16], negative: Int64, mod
 def _shift(magnitude: Int64, shift: Int64, negative: Int64, mode: RoundingMode) -> Int64:
     """`magnitude / 2^shift` rounded to integers, for shifts of 0..62 and magnitudes below 2^62."""
     doubled = (magnitude << 1).view(np.uint64)  # so that every shift is at least 1
-    return _shift_right(doubled, (shift + 1).view(np.uint64), negative < 0, mode).view(np.int64)
+    return shift_right(doubled, (shift + 1).view(np.uint64), negative < 0, mode).view(np.int64)
 
 
 def _rounded(total: Int64, quantum: Int64, rules: Rules) -> npt.NDArray[np.uint32]:
@@ -281,7 +307,7 @@ def _rounded(total: Int64, quantum: Int64, rules: Rules) -> npt.NDArray[np.uint3
 
     over = code > output.max_code
     if over.any():
-        to_infinity = ~_is_toward_zero(negative < 0, rules.rounding)
+        to_infinity = ~is_toward_zero(negative < 0, rules.rounding)
         if rules.overflow_to_inf:
             to_infinity = to_infinity | (top > output.emax)
         to_infinity = np.broadcast_to(to_infinity, over.shape)
@@ -296,10 +322,18 @@ def _rounded(total: Int64, quantum: Int64, rules: Rules) -> npt.NDArray[np.uint3
     return code.astype(np.uint32)
 
 
-def _checked(codes: Codes, fmt: Format) -> Codes:
-    expected = np.uint32 if fmt.width > 16 else np.uint16 if fmt.width > 8 else np.uint8
-    if codes.dtype != expected:
-        raise TypeError(f"expected {np.dtype(expected)} codes of {fmt}, got {codes.dtype}")
+def as_codes(codes: Codes | Sequence[Any], fmt: Format) -> Codes:
+    """Codes as an array of the unsigned dtype that holds them: uint8, uint16 or uint32.
+
+    An array must have that dtype already (`TypeError`); integers in lists must fit (`OverflowError`).
+    """
+    dtype: type[np.unsignedinteger[Any]] = (
+        np.uint32 if fmt.width > 16 else np.uint16 if fmt.width > 8 else np.uint8
+    )
+    if not isinstance(codes, np.ndarray):
+        return np.array(codes, dtype)
+    if codes.dtype != dtype:
+        raise TypeError(f"expected {np.dtype(dtype)} codes of {fmt}, got {codes.dtype}")
     return codes
 
 

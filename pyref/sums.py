@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from .codec import decode, encode
 from .fdpa import FdpaModel
-from .fdpa_vector import Codes, fdpa_chain_model
+from .fdpa_vector import Codes, as_codes, fdpa_chain_model
 from .formats import BF16, FP32, Format, Value
 from .rounding import RD, RNE, RoundingMode, round_to
 
@@ -175,13 +175,16 @@ class TreeModel:
 SumModel: TypeAlias = FdpaModel | TreeModel
 
 
-def stock_accumulators(h_bits: Codes, w_bits_rows: Codes, model: SumModel) -> npt.NDArray[np.uint32]:
+def stock_accumulators(
+    h_bits: Codes | Sequence[int], w_bits_rows: Codes | Sequence[Sequence[int]], model: SumModel
+) -> npt.NDArray[np.uint32]:
     """The stock accumulators of rows: h [K], w [V, K] codes of the model's inputs -> [V] FP32 codes.
 
     FDPA chains take the array twin, trees the scalar sum. Raises `ValueError` for shapes that do not
-    fit and `TypeError` for dtypes that do not.
+    fit, `TypeError` for arrays of another dtype than the codes', `OverflowError` for integers that are
+    no codes.
     """
-    h, w = np.asarray(h_bits), np.asarray(w_bits_rows)
+    h, w = (as_codes(bits, model.inputs) for bits in (h_bits, w_bits_rows))
     if h.ndim != 1 or w.ndim != 2 or h.size != w.shape[1]:
         raise ValueError(f"h {h.shape} is not [K] for w {w.shape}")
     if isinstance(model, FdpaModel):

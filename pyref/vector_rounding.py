@@ -43,7 +43,7 @@ def bf16_bits_from_fp32(
     code = x.view(np.uint32).reshape(-1)
     magnitude = code & np.uint32(FP32.sign_bit - 1)
     negative = code != magnitude
-    rounded = _shift_right(magnitude, np.uint32(16), negative, mode).astype(np.uint16)
+    rounded = shift_right(magnitude, np.uint32(16), negative, mode).astype(np.uint16)
     rounded |= negative.astype(np.uint16) << np.uint16(15)
     rounded[magnitude > FP32.max_code + 1] = BF16.nan_code
     return rounded.reshape(x.shape)
@@ -67,14 +67,14 @@ def _narrow_fp64(x: npt.NDArray[np.float64], fmt: Format, mode: RoundingMode) ->
     stored_bits = FP64.precision - 1
     rebias = np.uint64((FP64.bias - fmt.bias) << stored_bits)
     shift = np.uint64(FP64.precision - fmt.precision)
-    rounded = _shift_right(magnitude - rebias, shift, negative, mode)  # meaningless where tiny
+    rounded = shift_right(magnitude - rebias, shift, negative, mode)  # meaningless where tiny
 
     tiny = magnitude < (fmt.emin + FP64.bias) << stored_bits
     if tiny.any():
         rounded[tiny] = _tiny_codes(magnitude[tiny], negative[tiny], fmt, mode)
 
     infinity = np.uint64(fmt.max_code + 1)
-    overflows_to = infinity - _is_toward_zero(negative, mode)
+    overflows_to = infinity - is_toward_zero(negative, mode)
     rounded = np.minimum(rounded, overflows_to)
     rounded[magnitude == FP64.max_code + 1] = infinity
     rounded |= negative.astype(np.uint64) << np.uint64(fmt.width - 1)
@@ -91,13 +91,16 @@ def _tiny_codes(magnitude: Codes, negative: Bools, fmt: Format, mode: RoundingMo
     exponent = np.maximum(field, 1).astype(np.int64) - 1 + FP64.quantum_exp
     # 63 shifts out every bit of a 53-bit significand, and leaves room for the increment
     shift = np.minimum(fmt.quantum_exp - exponent, 63).astype(np.uint64)
-    return _shift_right(significand, shift, negative, mode)
+    return shift_right(significand, shift, negative, mode)
 
 
-def _shift_right(
+def shift_right(
     magnitude: Codes, shift: Codes | np.unsignedinteger[Any], negative: Bools, mode: RoundingMode
 ) -> Codes:
-    """`magnitude / 2^shift` to an integer, for the magnitudes of numbers with the given signs."""
+    """`magnitude / 2^shift` to an integer, for the magnitudes of numbers with the given signs.
+
+    One unsigned dtype throughout, at least one bit of shift, and `magnitude + 2^shift` must fit it.
+    """
     one = magnitude.dtype.type(1)
     increment: Codes | np.unsignedinteger[Any]
     if mode is RNE:
@@ -105,11 +108,11 @@ def _shift_right(
     elif mode is RNA:
         increment = one << (shift - one)
     else:
-        increment = ((one << shift) - one) * ~_is_toward_zero(negative, mode)
+        increment = ((one << shift) - one) * ~is_toward_zero(negative, mode)
     return (magnitude + increment) >> shift
 
 
-def _is_toward_zero(negative: Bools, mode: RoundingMode) -> Bools | np.bool_:
+def is_toward_zero(negative: Bools, mode: RoundingMode) -> Bools | np.bool_:
     """Where the mode discards what lies below the quantum and so never leaves the finite range."""
     if mode is RNE or mode is RNA:
         return np.False_

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from certhead.pyref.fdpa import HOPPER, MACHINES, FdpaModel, Rules, fdpa, fdpa_chain
-from certhead.pyref.fdpa_vector import fdpa_chain_model, fdpa_chain_vector, fdpa_vector
+from certhead.pyref.fdpa_vector import fdpa_chain_model, fdpa_chain_pairs, fdpa_chain_vector, fdpa_vector
 from certhead.pyref.formats import BF16, FP8_E5M2, FP16, FP32, Format
 from certhead.pyref.rounding import RD, RNA, RNE, RU
 
@@ -49,9 +49,9 @@ def naive_step(a_bits: list[int], b_bits: list[int], c_bits: int) -> int:
     """Hopper's step, straight from its formula: floats for the operands, fractions for the rest."""
     a, b = ([fp32(x << 16) for x in bits] for bits in (a_bits, b_bits))
     c = fp32(c_bits)
-    total = c + sum(x * y for x, y in zip(a, b, strict=True))
     if not all(abs(x) < float("inf") for x in (*a, *b, c)):
-        return 0x7FFFFFFF if isnan(total) else 0x7F800000 if total > 0 else 0xFF800000
+        special = c + sum(x * y for x, y in zip(a, b, strict=True))
+        return 0x7FFFFFFF if isnan(special) else 0x7F800000 if special > 0 else 0xFF800000
 
     def field(bits: int) -> int:
         return max((bits >> 23) & 255, 1) - 127
@@ -90,7 +90,10 @@ def adversarial_steps(seed: int, count: int, fmt: Format = BF16, products: int =
         low = max(low, 0)
         field = rng.integers(low, max(low, min(high, top)) + 1, lanes)
         code = (field << stored) | rng.integers(0, 1 << stored, lanes)
-        return np.minimum(code, fmt.max_code) | rng.integers(0, 2, lanes) * fmt.sign_bit
+        signed: npt.NDArray[np.int64] = (
+            np.minimum(code, fmt.max_code) | rng.integers(0, 2, lanes) * fmt.sign_bit
+        )
+        return signed
 
     a, b = codes(middle - 3, middle + 3, shape), codes(middle - 3, middle + 3, shape)
     c = rng.integers(97 << 23, 140 << 23, count) | rng.integers(0, 2, count) << 31
@@ -340,6 +343,14 @@ def test_long_chains_cross_chunks_and_equal_the_scalar() -> None:
         assert int(got[i]) == fdpa_chain(h.tolist(), w[i].tolist())
 
 
+@pytest.mark.parametrize("terms", [0, 5, 40])
+def test_pairs_equal_the_scalar(terms: int) -> None:
+    a, b, _ = adversarial_steps(seed=9, count=2100, products=terms)
+    got = fdpa_chain_pairs(a, b)
+    for i in (*range(40), 2047, 2048, 2099):
+        assert int(got[i]) == fdpa_chain(a[i].tolist(), b[i].tolist())
+
+
 def test_machine_methods_use_the_machine() -> None:
     ampere = MACHINES["ampere"]
     a, b, _ = adversarial_steps(seed=8, count=20, products=24)
@@ -493,6 +504,8 @@ def test_bad_arguments_are_named() -> None:
         fdpa_chain_vector(codes.astype(np.int64)[0], codes.astype(np.int64))
     with pytest.raises(ValueError, match="is not"):
         fdpa_chain_vector(codes[0], codes[:, :3])
+    with pytest.raises(ValueError, match=r"are not \[N, K\] twice"):
+        fdpa_chain_pairs(codes, codes[:1])
     with pytest.raises(ValueError, match="at most 16"):
         fdpa_chain_vector(codes[0], codes, inputs=FP32)
     with pytest.raises(ValueError, match="no exact int64 sums"):

@@ -178,6 +178,13 @@ def test_partials_stored_in_bf16_change_the_winner() -> None:
     ]
 
 
+def test_a_partial_is_rounded_to_fp32_before_it_is_stored() -> None:
+    """1 + 2^-8 + 2^-40: FP32 drops 2^-40, and what is left is a tie in BF16."""
+    products = [Fraction(1), Fraction(1, 1 << 8) + Fraction(1, 1 << 40), Fraction(0), Fraction(0)]
+    assert sum_tree(products, split_k(4, 2), partial_fmt=BF16) == 1
+    assert round_to(sum(products), BF16) == 1 + Fraction(1, 1 << 7)
+
+
 def is_negative_zero(value: Value) -> bool:
     return isinstance(value, float) and value == 0 and str(value) == "-0.0"
 
@@ -235,7 +242,13 @@ def test_stock_accumulators_of_fused_machines() -> None:
         got = stock_accumulators(h, w, machine)
         assert got.dtype == np.uint32
         assert got.tolist() == [machine.chain(h.tolist(), row.tolist()) for row in w]
-    assert stock_accumulators(h, w, HOPPER).tolist() == [fdpa_chain(h.tolist(), row.tolist()) for row in w]
+    expected = [fdpa_chain(h.tolist(), row.tolist()) for row in w]
+    assert stock_accumulators(h, w, HOPPER).tolist() == expected
+    assert stock_accumulators(h.tolist(), w.tolist(), HOPPER).tolist() == expected
+    with pytest.raises(OverflowError):
+        stock_accumulators([1 << 16], [[0]], HOPPER)
+    with pytest.raises(TypeError, match="expected uint16 codes of BF16, got int64"):
+        stock_accumulators(h.astype(np.int64), w, HOPPER)
 
 
 def test_stock_accumulators_of_trees() -> None:

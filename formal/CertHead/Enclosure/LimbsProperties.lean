@@ -217,6 +217,57 @@ theorem ticks_bounded {limbs : LimbCount} {B : Nat} {h : List Int} {m e : Nat} (
     have k := nearestEven_bounded (unitOf_pos .two B h) (input_le_16320_units (B := B) hm largest_is hx)
     exact ⟨fun e => LimbCount.noConfusion e, k⟩
 
+/-- The largest magnitude is that of an element, or zero. -/
+theorem maxAbs_attained : ∀ h : List Int, maxAbs h = 0 ∨ ∃ x, x ∈ h ∧ x.natAbs = maxAbs h
+  | [] => Or.inl rfl
+  | x :: xs => by
+    simp only [maxAbs]
+    by_cases c : maxAbs xs ≤ x.natAbs
+    · exact Or.inr ⟨x, List.mem_cons_self, by omega⟩
+    · cases maxAbs_attained xs with
+      | inl z => omega
+      | inr k =>
+        obtain ⟨y, hy, e⟩ := k
+        exact Or.inr ⟨y, List.mem_cons_of_mem x hy, by omega⟩
+
+/-- The largest magnitude of BF16 values has at most eight significant bits. -/
+theorem largest_has_eight_bits {B : Nat} {h : List Int}
+    (bf16_values : ∀ x, x ∈ h → Representable (bf16.grid B) x) :
+    ∃ m e, m < 256 ∧ maxAbs h = m * 2 ^ e := by
+  cases maxAbs_attained h with
+  | inl z => exact ⟨0, 0, by omega, by omega⟩
+  | inr k =>
+    obtain ⟨x, hx, e⟩ := k
+    have lt := lt_two_pow_quantumExp_add_prec (bf16.grid B) x.natAbs
+    obtain ⟨q, hq⟩ := bf16_values x hx
+    unfold Grid.quantum at hq
+    have n : x.natAbs = q.natAbs * 2 ^ (bf16.grid B).quantumExp x.natAbs := by
+      have := congrArg Int.natAbs hq
+      rw [Int.natAbs_mul, Int.natAbs_natCast, Nat.mul_comm] at this
+      exact this
+    refine ⟨q.natAbs, (bf16.grid B).quantumExp x.natAbs, ?_, by omega⟩
+    have lt' : x.natAbs < 2 ^ 8 * 2 ^ (bf16.grid B).quantumExp x.natAbs := by
+      rw [Nat.mul_comm, ← Nat.pow_add]
+      exact lt
+    apply Nat.lt_of_mul_lt_mul_right (a := 2 ^ (bf16.grid B).quantumExp x.natAbs)
+    exact n ▸ lt'
+
+/-- **The limbs of a BF16 position fit**: high limbs within ±64, low limbs in int8. -/
+theorem limbs_fit_int8 {limbs : LimbCount} {B group gammaNum : Nat} {h : List Int}
+    (bf16_values : ∀ x, x ∈ h → Representable (bf16.grid B) x) :
+    (∀ a, a ∈ (limbsOf limbs B group gammaNum h).hi → -64 ≤ a ∧ a ≤ 64) ∧
+      ∀ b, b ∈ (limbsOf limbs B group gammaNum h).lo → -128 ≤ b ∧ b ≤ 127 := by
+  obtain ⟨m, e, hm, largest_is⟩ := largest_has_eight_bits bf16_values
+  constructor
+  · intro a ha
+    obtain ⟨t, ht, rfl⟩ := List.mem_map.1
+      (show a ∈ (h.map (tickOf limbs (unitOf limbs B h))).map (highLimb limbs) from ha)
+    exact high_limb_within_64 limbs (ticks_bounded hm largest_is ht).2
+  · intro b hb
+    obtain ⟨t, ht, rfl⟩ := List.mem_map.1
+      (show b ∈ (h.map (tickOf limbs (unitOf limbs B h))).map (lowLimb limbs) from hb)
+    exact low_limb_fits_int8 limbs (ticks_bounded hm largest_is ht).1
+
 /-- The remainder of a tick is at most half a unit for two limbs and at most one for one limb. -/
 theorem remainder_le_unit {limbs : LimbCount} {u x : Int} (hu : 0 < u)
     (hx : (x.natAbs : Int) < ((2 ^ (limbs.unitBits + 1) : Nat) : Int) * u) :

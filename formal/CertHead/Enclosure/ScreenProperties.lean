@@ -343,27 +343,38 @@ theorem accepted_screen_encloses_stock_accumulator {limbs : LimbCount} {B group 
   rw [(eq_limbsOf_of_accepted accepted).1]
   exact quantized_screen_encloses_stock_accumulator hB group_pos same_length stock
 
-/-- A bound over any common denominator gives `WithinGamma`: from
-`D·|y - Σ w·h| ≤ P·Σ|w·h| + F`, with `P/D ≤ gammaNum/2^40` and `F/D ≤ η`. -/
-theorem withinGamma_of_bound {D P F gammaNum : Nat} {η y : Int} {w h : List Int} (hD : 0 < D)
-    (bound : D * (y - (List.zipWith (· * ·) w h).sum).natAbs ≤
-      P * absSum (List.zipWith (· * ·) w h) + F)
+/-- A bound over any common denominator gives `WithinGamma`: from `D·|y - S| ≤ P·A + F` for the exact sum
+`S = Σ w·h` and the mass `A = Σ|w·h|`, with `P/D ≤ gammaNum/2^40` and `F/D ≤ η`. -/
+theorem withinGamma_of_bound {D P F A gammaNum : Nat} {η y S : Int} {w h : List Int} (hD : 0 < D)
+    (exact_sum : S = dot w h) (mass : (A : Int) = absDot w h)
+    (bound : D * (y - S).natAbs ≤ P * A + F)
     (gamma : P * 2 ^ 40 ≤ gammaNum * D) (floor : (F : Int) ≤ D * η) :
     WithinGamma gammaNum η w h y := by
   unfold WithinGamma
-  rw [absDot_eq_absSum_of_products, dot_eq_sum_of_products]
-  generalize (y - (List.zipWith (· * ·) w h).sum).natAbs = a at *
-  generalize absSum (List.zipWith (· * ·) w h) = m at *
+  rw [← mass, ← exact_sum]
+  generalize (y - S).natAbs = a at *
   have b := Int.ofNat_le.2 bound
-  have g := Int.ofNat_le.2 (Nat.mul_le_mul_right m gamma)
+  have g := Int.ofNat_le.2 (Nat.mul_le_mul_right A gamma)
   simp only [Int.natCast_mul, Int.natCast_add] at b g
-  have g' : (P : Int) * 2 ^ 40 * m ≤ gammaNum * D * m := g
+  have g' : (P : Int) * 2 ^ 40 * A ≤ gammaNum * D * A := g
   apply Int.le_of_mul_le_mul_left (c := (D : Int)) _ (by omega)
   have e1 : (D : Int) * (2 ^ 40 * a) = 2 ^ 40 * (D * a) := by ac_rfl
-  have e2 : (P : Int) * 2 ^ 40 * m = 2 ^ 40 * (P * m) := by ac_rfl
-  have e3 : (gammaNum : Int) * D * m = D * (gammaNum * m) := by ac_rfl
+  have e2 : (P : Int) * 2 ^ 40 * A = 2 ^ 40 * (P * A) := by ac_rfl
+  have e3 : (gammaNum : Int) * D * A = D * (gammaNum * A) := by ac_rfl
   have e4 : (D : Int) * (2 ^ 40 * η) = 2 ^ 40 * (D * η) := by ac_rfl
   rw [Int.mul_add]
   omega
+
+/-- **Any summation order is a stock model**: a tree of roundings over the products, in any order and of
+any shape (`SumTree`), with `K` terms, returns an accumulator within the `any_order` `γ`. -/
+theorem any_order_accumulator_within_gamma {e : NodeError} {t : SumTree} {K gammaNum : Nat} {η : Int}
+    {w h : List Int} (obeys : t.Obeys e) (any_order : t.AnyOrder) (unary : t.unaryDepth ≤ 2)
+    (terms : t.leaves.length ≤ K) (small : 2 * K * e.num < e.den)
+    (exact_sum : t.leaves.sum = dot w h) (mass : (absSum t.leaves : Int) = absDot w h)
+    (gamma : 2 * K * e.num * 2 ^ 40 ≤ gammaNum * (e.den - 2 * K * e.num))
+    (floor : ((e.den * (t.nodeCount * e.floor) : Nat) : Int) ≤ ((e.den - 2 * K * e.num : Nat) : Int) * η) :
+    WithinGamma gammaNum η w h t.value :=
+  withinGamma_of_bound (by omega) exact_sum mass
+    (SumTree.sum_any_order_bound (by omega) obeys any_order unary terms (Nat.le_of_lt small)) gamma floor
 
 end CertHead.Enclosure

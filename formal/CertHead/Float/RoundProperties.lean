@@ -568,6 +568,31 @@ theorem roundNE_between_outward_roundings {narrow : Grid} (wide : Grid) (hp : 1 
       roundNE narrow x ≤ roundNE narrow (roundUp wide x) :=
   narrowing_keeps_bracket wide hp (Int.le_refl x) (Int.le_refl x)
 
+/-- A value of a coarser grid (fewer bits, a larger smallest subnormal) is one of the finer grid. -/
+theorem representable_of_coarser {coarse fine : Grid} (hq : fine.qmin ≤ coarse.qmin)
+    (hp : coarse.prec ≤ fine.prec) {x : Int} (h : Representable coarse x) : Representable fine x := by
+  refine Int.dvd_trans (two_pow_dvd_two_pow ?_) h
+  unfold Grid.quantumExp
+  omega
+
+/-- Rounding down twice, to a finer and then to a coarser grid, is rounding down once. -/
+theorem roundDown_roundDown {coarse fine : Grid} (hc : 1 ≤ coarse.prec)
+    (hq : fine.qmin ≤ coarse.qmin) (hp : coarse.prec ≤ fine.prec) (x : Int) :
+    roundDown coarse (roundDown fine x) = roundDown coarse x := by
+  have h₁ := roundDown_mono hc (roundDown_le fine x)
+  have h₂ := le_roundDown_of_representable (Nat.le_trans hc hp)
+    (representable_of_coarser hq hp (roundDown_representable hc x)) (roundDown_le coarse x)
+  have h₃ := le_roundDown_of_representable hc (roundDown_representable hc x) h₂
+  omega
+
+/-- Rounding up twice, to a finer and then to a coarser grid, is rounding up once. -/
+theorem roundUp_roundUp {coarse fine : Grid} (hc : 1 ≤ coarse.prec)
+    (hq : fine.qmin ≤ coarse.qmin) (hp : coarse.prec ≤ fine.prec) (x : Int) :
+    roundUp coarse (roundUp fine x) = roundUp coarse x := by
+  have h := roundDown_roundDown hc hq hp (-x)
+  rw [roundDown_neg, roundDown_neg, roundDown_neg] at h
+  omega
+
 /-! ## A named direction -/
 
 /-- **Every rounding direction is monotone.** -/

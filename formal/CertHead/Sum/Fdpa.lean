@@ -59,6 +59,14 @@ def decodeBf16 (bits : Nat) : Option Operand :=
   let sig : Int := if bits / 32768 % 2 = 1 then -(magnitude : Int) else magnitude
   if field = 255 then none else some ⟨sig, (max field 1 : Nat) - 127⟩
 
+/-- The operands of a row of BF16 bits; `none` if one is not finite. -/
+def decodeRow : List Nat → Option (List Operand)
+  | [] => some []
+  | x :: xs => (decodeBf16 x).bind fun a => (decodeRow xs).map (a :: ·)
+
+/-- The value of a BF16 operand on the scale `2^-B`. -/
+def Operand.value (B : Nat) (a : Operand) : Int := a.sig * 2 ^ (B + a.exp - 7).toNat
+
 namespace Fdpa
 
 /-- The exponent that a zero brings to the largest one. -/
@@ -139,16 +147,13 @@ def dot (m : Fdpa) (a b : List Operand) : Int := m.chainOf 0 (m.products a b)
 
 /-- The dot product of two rows of BF16 bits, in units of the scale; `none` where an operand is
 not finite or a step overflows. -/
-def dotBits (m : Fdpa) (a b : List Nat) : Option Int := do
-  let a ← a.mapM decodeBf16
-  let b ← b.mapM decodeBf16
-  m.chain? 0 (blocksOf m.group (m.products a b))
+def dotBits (m : Fdpa) (a b : List Nat) : Option Int :=
+  (decodeRow a).bind fun a => (decodeRow b).bind fun b =>
+    m.chain? 0 (blocksOf m.group (m.products a b))
 
 /-- One step on BF16 bits and an accumulator in units of the scale. -/
-def stepBits (m : Fdpa) (c : Int) (a b : List Nat) : Option Int := do
-  let a ← a.mapM decodeBf16
-  let b ← b.mapM decodeBf16
-  m.step? c (m.products a b)
+def stepBits (m : Fdpa) (c : Int) (a b : List Nat) : Option Int :=
+  (decodeRow a).bind fun a => (decodeRow b).bind fun b => m.step? c (m.products a b)
 
 /-! ## What a step and a chain can lose -/
 
@@ -172,12 +177,13 @@ def chainTree (m : Fdpa) (acc : SumTree) (blocks : List (List FdpaTerm)) : SumTr
   blocks.foldl
     (fun t b => .node 1 (m.step t.value b) (t :: (b.map FdpaTerm.value).map .leaf)) acc
 
-/-- The error of one step as a node: `u = (group+1)·2^-fraction + 2^(1-prec)`. `slack` is what the
-alignment exponent may exceed the terms by (subnormal operands, zeros that take part). -/
-def nodeError (m : Fdpa) (slack : Nat) : NodeError where
-  num := m.group + 1 + 2 ^ (m.fraction + 1 - m.acc.prec)
+/-- The error of one step as a node: `u = t·2^-fraction + 2^(1-prec)`, where `t` terms can be cut:
+all `group + 1`, or `group` where the leading one never is. `slack` is what the alignment exponent
+may exceed the terms by (subnormal operands, zeros that take part). -/
+def nodeError (m : Fdpa) (slack : Nat) (t : Nat := m.group + 1) : NodeError where
+  num := t + 2 ^ (m.fraction + 1 - m.acc.prec)
   den := 2 ^ m.fraction
-  floor := (m.group + 1) * slack / 2 ^ m.fraction + 1 + 2 ^ m.acc.qmin
+  floor := t * slack / 2 ^ m.fraction + 1 + 2 ^ m.acc.qmin
 
 /-- The chain as a summation tree whose nodes weigh as much as they have children. -/
 def anyOrderTree (m : Fdpa) (acc : SumTree) (blocks : List (List FdpaTerm)) : SumTree :=

@@ -317,11 +317,12 @@ operands the slack is not needed; see `product_covered`. -/
 def Covered (slack : Nat) (ts : List FdpaTerm) : Prop :=
   ∀ t ∈ ts, 2 ^ t.exp ≤ t.value.natAbs + slack
 
-/-- **One step is a node of relative error** `u = (L+1)·2^-F + 2^(1-prec)`. -/
-theorem step_admits {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fraction + 1)
-    {slack : Nat} {c : Int} {ts : List FdpaTerm} (hlen : ts.length ≤ m.group)
+/-- One step as a node, from the number of terms that can be cut. -/
+theorem step_admits_of_cuts {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fraction + 1)
+    {slack t : Nat} {c : Int} {ts : List FdpaTerm}
+    (hcuts : (m.alignedSum c ts - (c + exactSum ts)).natAbs ≤ t * (2 ^ m.cutExp c ts - 1))
     (hc : 2 ^ m.accExp c ≤ c.natAbs + slack) (hts : Covered slack ts) :
-    (m.nodeError slack).Admits 1 (c :: ts.map FdpaTerm.value) (m.step c ts) := by
+    (m.nodeError slack t).Admits 1 (c :: ts.map FdpaTerm.value) (m.step c ts) := by
   have hA : absSum (c :: ts.map FdpaTerm.value) = c.natAbs + magnitude ts := rfl
   have hS : (c :: ts.map FdpaTerm.value).sum = c + exactSum ts := rfl
   have hmax : 2 ^ m.maxExp c ts ≤ c.natAbs + magnitude ts + slack :=
@@ -331,14 +332,13 @@ theorem step_admits {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fr
       omega
   -- the cuts
   have hcut : 2 ^ m.fraction * (m.alignedSum c ts - (c + exactSum ts)).natAbs
-      ≤ (m.group + 1) * (c.natAbs + magnitude ts) + (m.group + 1) * slack := by
+      ≤ t * (c.natAbs + magnitude ts) + t * slack := by
     calc 2 ^ m.fraction * (m.alignedSum c ts - (c + exactSum ts)).natAbs
-        ≤ 2 ^ m.fraction * ((ts.length + 1) * (2 ^ m.cutExp c ts - 1)) :=
-          Nat.mul_le_mul_left _ (alignedSum_error m c ts)
-      _ = (ts.length + 1) * (2 ^ m.fraction * (2 ^ m.cutExp c ts - 1)) := Nat.mul_left_comm _ _ _
-      _ ≤ (m.group + 1) * (c.natAbs + magnitude ts + slack) :=
-          Nat.mul_le_mul (by omega) (Nat.le_trans (fraction_mul_cut_le _ _) hmax)
-      _ = (m.group + 1) * (c.natAbs + magnitude ts) + (m.group + 1) * slack := Nat.mul_add _ _ _
+        ≤ 2 ^ m.fraction * (t * (2 ^ m.cutExp c ts - 1)) := Nat.mul_le_mul_left _ hcuts
+      _ = t * (2 ^ m.fraction * (2 ^ m.cutExp c ts - 1)) := Nat.mul_left_comm _ _ _
+      _ ≤ t * (c.natAbs + magnitude ts + slack) :=
+          Nat.mul_le_mul_left _ (Nat.le_trans (fraction_mul_cut_le _ _) hmax)
+      _ = t * (c.natAbs + magnitude ts) + t * slack := Nat.mul_add _ _ _
   -- the final truncation
   have hround : 2 ^ m.fraction * (m.step c ts - m.alignedSum c ts).natAbs
       ≤ 2 ^ (m.fraction + 1 - m.acc.prec) * (c.natAbs + magnitude ts)
@@ -357,21 +357,26 @@ theorem step_admits {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fr
       _ = 2 ^ (m.fraction + 1 - m.acc.prec) * (c.natAbs + magnitude ts)
             + 2 ^ m.fraction * 2 ^ m.acc.qmin := by
           rw [Nat.mul_add, ← Nat.mul_assoc, ← he]
-  have hfloor : (m.group + 1) * slack
-      ≤ 2 ^ m.fraction * ((m.group + 1) * slack / 2 ^ m.fraction + 1) :=
+  have hfloor : t * slack ≤ 2 ^ m.fraction * (t * slack / 2 ^ m.fraction + 1) :=
     Nat.le_of_lt (Nat.lt_mul_div_succ _ (Nat.two_pow_pos _))
   have htri : (m.step c ts - (c + exactSum ts)).natAbs
       ≤ (m.step c ts - m.alignedSum c ts).natAbs
         + (m.alignedSum c ts - (c + exactSum ts)).natAbs := by omega
   have htri' := Nat.mul_le_mul_left (2 ^ m.fraction) htri
   rw [Nat.mul_add] at htri'
-  have e1 := Nat.add_mul (m.group + 1) (2 ^ (m.fraction + 1 - m.acc.prec))
-    (c.natAbs + magnitude ts)
-  have e2 := Nat.mul_add (2 ^ m.fraction) ((m.group + 1) * slack / 2 ^ m.fraction + 1)
-    (2 ^ m.acc.qmin)
+  have e1 := Nat.add_mul t (2 ^ (m.fraction + 1 - m.acc.prec)) (c.natAbs + magnitude ts)
+  have e2 := Nat.mul_add (2 ^ m.fraction) (t * slack / 2 ^ m.fraction + 1) (2 ^ m.acc.qmin)
   unfold NodeError.Admits nodeError
   simp only [hA, hS, Nat.one_mul]
   omega
+
+/-- **One step is a node of relative error** `u = (L+1)·2^-F + 2^(1-prec)`. -/
+theorem step_admits {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fraction + 1)
+    {slack : Nat} {c : Int} {ts : List FdpaTerm} (hlen : ts.length ≤ m.group)
+    (hc : 2 ^ m.accExp c ≤ c.natAbs + slack) (hts : Covered slack ts) :
+    (m.nodeError slack).Admits 1 (c :: ts.map FdpaTerm.value) (m.step c ts) :=
+  step_admits_of_cuts hp hF
+    (Nat.le_trans (alignedSum_error m c ts) (Nat.mul_le_mul_right _ (by omega))) hc hts
 
 /-- The exponent of an accumulator exceeds its magnitude only where it is subnormal or zero. -/
 theorem two_pow_accExp_le {m : Fdpa} {slack : Nat} (hp : 1 ≤ m.acc.prec)
@@ -442,42 +447,56 @@ theorem chainTree_nodeCount (m : Fdpa) (bs : List (List FdpaTerm)) :
       SumTree.nodeCountList_map_leaf, List.length_cons]
     omega
 
-theorem chainTree_obeys {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fraction + 1)
-    {slack : Nat} (hacc : ∀ c : Int, 2 ^ m.accExp c ≤ c.natAbs + slack)
+theorem chainTree_obeys {m : Fdpa} (hp : 1 ≤ m.acc.prec) {e : NodeError}
     (bs : List (List FdpaTerm)) :
-    (∀ b ∈ bs, b.length ≤ m.group ∧ Covered slack b) →
-      ∀ {acc : SumTree}, acc.Obeys (m.nodeError slack) →
-        (m.chainTree acc bs).Obeys (m.nodeError slack) := by
+    (∀ c : Int, Representable m.acc c → ∀ b ∈ bs,
+        e.Admits 1 (c :: b.map FdpaTerm.value) (m.step c b)) →
+      ∀ {acc : SumTree}, Representable m.acc acc.value → acc.Obeys e →
+        (m.chainTree acc bs).Obeys e := by
   induction bs with
-  | nil => exact fun _ _ h => h
+  | nil => exact fun _ _ _ h => h
   | cons b bs ih =>
-    intro hbs acc h
-    have hb := hbs b (List.mem_cons_self ..)
+    intro hstep acc hrep h
     rw [chainTree_cons]
-    refine ih (fun d hd => hbs d (List.mem_cons_of_mem _ hd)) ⟨?_, h, SumTree.obeysList_map_leaf _ _⟩
+    refine ih (fun c hc d hd => hstep c hc d (List.mem_cons_of_mem _ hd))
+      (step_representable hp _ _) ⟨?_, h, SumTree.obeysList_map_leaf _ _⟩
     rw [List.map_cons, SumTree.map_value_map_leaf]
-    exact step_admits hp hF hb.1 (hacc acc.value) hb.2
+    exact hstep acc.value hrep b (List.mem_cons_self ..)
 
-/-- **The relative bound of a chain** of `s` steps: with `u = (L+1)·2^-F + 2^(1-prec)`,
+/-- The relative bound of a chain of `s` steps, each a node of unit `u`:
 `|d - (c + Σp)| ≤ ((1+u)^s - 1)·(|c| + Σ|p|) + (1+u)^s·s·floor`. -/
-theorem chain_gamma_bound {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fraction + 1)
-    {slack : Nat} (hacc : ∀ c : Int, 2 ^ m.accExp c ≤ c.natAbs + slack)
-    {bs : List (List FdpaTerm)} (hbs : ∀ b ∈ bs, b.length ≤ m.group ∧ Covered slack b) (c : Int) :
-    (m.nodeError slack).den ^ bs.length * (m.chain c bs - (c + exactSum bs.flatten)).natAbs
-      ≤ (((m.nodeError slack).den + (m.nodeError slack).num) ^ bs.length
-            - (m.nodeError slack).den ^ bs.length) * (c.natAbs + magnitude bs.flatten)
-        + ((m.nodeError slack).den + (m.nodeError slack).num) ^ bs.length
-            * (bs.length * (m.nodeError slack).floor) := by
-  have hob := chainTree_obeys hp hF hacc bs hbs (acc := .leaf c) trivial
+theorem chain_gamma_bound_of_steps {m : Fdpa} (hp : 1 ≤ m.acc.prec) {e : NodeError}
+    (hden : 0 < e.den) {bs : List (List FdpaTerm)}
+    (hstep : ∀ c : Int, Representable m.acc c → ∀ b ∈ bs,
+      e.Admits 1 (c :: b.map FdpaTerm.value) (m.step c b))
+    {c : Int} (hc : Representable m.acc c) :
+    e.den ^ bs.length * (m.chain c bs - (c + exactSum bs.flatten)).natAbs
+      ≤ ((e.den + e.num) ^ bs.length - e.den ^ bs.length) * (c.natAbs + magnitude bs.flatten)
+        + (e.den + e.num) ^ bs.length * (bs.length * e.floor) := by
+  have hob := chainTree_obeys hp bs hstep (acc := .leaf c) hc trivial
   have hd := chainTree_depth m bs (.leaf c)
   have hcount := chainTree_nodeCount m bs (.leaf c)
   have hl := chainTree_leaves m bs (.leaf c)
   rw [SumTree.depth, Nat.zero_add] at hd
   rw [SumTree.nodeCount, Nat.zero_add] at hcount
   rw [SumTree.leaves] at hl
-  have h := SumTree.sum_gamma_bound (Nat.two_pow_pos _) hob (Nat.le_of_eq hd)
+  have h := SumTree.sum_gamma_bound hden hob (Nat.le_of_eq hd)
   rw [SumTree.error, chainTree_value, hl, hcount] at h
   exact h
+
+/-- **The relative bound of a chain** of `s` steps: with `u = (L+1)·2^-F + 2^(1-prec)`,
+`|d - (c + Σp)| ≤ ((1+u)^s - 1)·(|c| + Σ|p|) + (1+u)^s·s·floor`. -/
+theorem chain_gamma_bound {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fraction + 1)
+    {slack : Nat} (hacc : ∀ c : Int, 2 ^ m.accExp c ≤ c.natAbs + slack)
+    {bs : List (List FdpaTerm)} (hbs : ∀ b ∈ bs, b.length ≤ m.group ∧ Covered slack b)
+    {c : Int} (hc : Representable m.acc c) :
+    (m.nodeError slack).den ^ bs.length * (m.chain c bs - (c + exactSum bs.flatten)).natAbs
+      ≤ (((m.nodeError slack).den + (m.nodeError slack).num) ^ bs.length
+            - (m.nodeError slack).den ^ bs.length) * (c.natAbs + magnitude bs.flatten)
+        + ((m.nodeError slack).den + (m.nodeError slack).num) ^ bs.length
+            * (bs.length * (m.nodeError slack).floor) :=
+  chain_gamma_bound_of_steps hp (Nat.two_pow_pos _)
+    (fun c _ b hb => step_admits hp hF (hbs b hb).1 (hacc c) (hbs b hb).2) hc
 
 /-! ## The leading term is never cut -/
 
@@ -564,6 +583,15 @@ theorem step_error_lt_tight {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec 
   have h7 : m.cutExp c ts = m.maxExp c ts - m.fraction := rfl
   rw [h3, h4, ← h7]
   omega
+
+/-- **One step with the leading term uncut is a node of relative error** `u = L·2^-F + 2^(1-prec)`. -/
+theorem step_admits_tight {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fraction + 1)
+    {slack : Nat} {c : Int} (hrep : Representable m.acc c) {ts : List FdpaTerm}
+    (hlen : ts.length ≤ m.group) (hc : 2 ^ m.accExp c ≤ c.natAbs + slack)
+    (hts : Covered slack ts) (hal : m.Aligned ts) :
+    (m.nodeError slack m.group).Admits 1 (c :: ts.map FdpaTerm.value) (m.step c ts) :=
+  step_admits_of_cuts hp hF
+    (Nat.le_trans (alignedSum_error_tight hF hrep hal) (Nat.mul_le_mul_right _ hlen)) hc hts
 
 /-- **One step is an any-order node**: as many unit errors `u = 2^(1-prec)` as it has addends. -/
 theorem step_admits_any_order {m : Fdpa} (hp : 1 ≤ m.acc.prec) (hF : m.acc.prec ≤ m.fraction + 1)
@@ -809,21 +837,56 @@ theorem chainOf_append {m : Fdpa} (hg : 0 < m.group) (c : Int) {k : Nat} {ts : L
   unfold chainOf
   rw [blocksOf_append hg k ts us h, chain_append]
 
-/-- **The relative bound of a chain over `K` terms**, `s = ⌈K/L⌉` steps. -/
-theorem chainOf_gamma_bound {m : Fdpa} (hg : 0 < m.group) (hp : 1 ≤ m.acc.prec)
-    (hF : m.acc.prec ≤ m.fraction + 1) {slack : Nat}
-    (hacc : ∀ c : Int, 2 ^ m.accExp c ≤ c.natAbs + slack) {ts : List FdpaTerm}
-    (hts : Covered slack ts) (c : Int) {s : Nat} (hs : s = (ts.length + (m.group - 1)) / m.group) :
-    (m.nodeError slack).den ^ s * (m.chainOf c ts - (c + exactSum ts)).natAbs
-      ≤ (((m.nodeError slack).den + (m.nodeError slack).num) ^ s - (m.nodeError slack).den ^ s)
-            * (c.natAbs + magnitude ts)
-        + ((m.nodeError slack).den + (m.nodeError slack).num) ^ s
-            * (s * (m.nodeError slack).floor) := by
-  have h := chain_gamma_bound hp hF hacc (bs := blocksOf m.group ts)
-    (fun b hb => ⟨length_le_of_mem_blocksOf hb,
-      fun t ht => hts t (mem_of_mem_blocksOf hg hb ht)⟩) c
+/-- **The relative bound of a chain over `K` terms**, `s = ⌈K/L⌉` steps of unit `u`. -/
+theorem chainOf_gamma_bound {m : Fdpa} (hg : 0 < m.group) (hp : 1 ≤ m.acc.prec) {e : NodeError}
+    (hden : 0 < e.den) {ts : List FdpaTerm}
+    (hstep : ∀ c : Int, Representable m.acc c → ∀ b : List FdpaTerm, b.length ≤ m.group →
+      (∀ t ∈ b, t ∈ ts) → e.Admits 1 (c :: b.map FdpaTerm.value) (m.step c b))
+    {c : Int} (hc : Representable m.acc c) {s : Nat}
+    (hs : s = (ts.length + (m.group - 1)) / m.group) :
+    e.den ^ s * (m.chainOf c ts - (c + exactSum ts)).natAbs
+      ≤ ((e.den + e.num) ^ s - e.den ^ s) * (c.natAbs + magnitude ts)
+        + (e.den + e.num) ^ s * (s * e.floor) := by
+  have h := chain_gamma_bound_of_steps hp hden (bs := blocksOf m.group ts)
+    (fun c hc b hb => hstep c hc b (length_le_of_mem_blocksOf hb)
+      (fun t ht => mem_of_mem_blocksOf hg hb ht)) hc
   rw [blocksOf_length hg, ← hs, blocksOf_flatten hg] at h
   exact h
+
+/-! ## Bits -/
+
+end Fdpa
+
+theorem decodeRow_forall {P : Operand → Prop} :
+    ∀ {bits : List Nat}, (∀ x ∈ bits, ∃ a, decodeBf16 x = some a ∧ P a) →
+      ∃ as, decodeRow bits = some as ∧ as.length = bits.length ∧ ∀ a ∈ as, P a
+  | [], _ => ⟨[], rfl, rfl, fun _ h => nomatch h⟩
+  | x :: bits, h => by
+    obtain ⟨a, ha, hP⟩ := h x (List.mem_cons_self ..)
+    obtain ⟨as, has, hl, hPs⟩ := decodeRow_forall fun y hy => h y (List.mem_cons_of_mem _ hy)
+    refine ⟨a :: as, ?_, by rw [List.length_cons, List.length_cons, hl], fun b hb => ?_⟩
+    · rw [decodeRow, ha, has]
+      rfl
+    · rcases List.mem_cons.1 hb with rfl | hb
+      · exact hP
+      · exact hPs b hb
+
+namespace Fdpa
+
+/-- The dot product of bits is the chain over the products of what they decode to. -/
+theorem dotBits_eq {m : Fdpa} {a b : List Nat} {as bs : List Operand} (ha : decodeRow a = some as)
+    (hb : decodeRow b = some bs) :
+    m.dotBits a b = m.chain? 0 (blocksOf m.group (m.products as bs)) := by
+  unfold dotBits
+  rw [ha, hb]
+  rfl
+
+/-- A result on bits is the unbounded chain's. -/
+theorem dot_of_dotBits_eq_some {m : Fdpa} {a b : List Nat} {as bs : List Operand}
+    (ha : decodeRow a = some as) (hb : decodeRow b = some bs) {d : Int}
+    (h : m.dotBits a b = some d) : d = m.dot as bs := by
+  rw [dotBits_eq ha hb] at h
+  exact chain_of_chain?_eq_some _ h
 
 end Fdpa
 end CertHead

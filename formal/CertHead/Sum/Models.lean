@@ -100,6 +100,50 @@ theorem roundedAdd_nearest_within {g : Grid} (hp : 1 ≤ g.prec) :
   rw [sum_pair] at h
   exact h
 
+/-- Where the scale is no finer than the smallest subnormal, every integer below `2^prec` is on the
+grid, so a rounded sum has a relative error only. FP64 on the scale of BF16 products is such. -/
+theorem roundedSum_nearest_admits_without_floor {g : Grid} (hp : 1 ≤ g.prec) (hq : g.qmin = 0)
+    (xs : List Int) : (⟨1, 2 ^ g.prec, 0⟩ : NodeError).Admits 1 xs (roundedSum .nearestEven g xs) := by
+  have h3 := natAbs_sum_le_absSum xs
+  unfold NodeError.Admits roundedSum Mode.round
+  simp only [Nat.one_mul, Nat.mul_zero, Nat.add_zero]
+  by_cases hn : 2 ^ (g.qmin + g.prec - 1) ≤ xs.sum.natAbs
+  · exact Nat.le_trans (roundNE_relative_error hp hn) h3
+  · have h1 := roundNE_subnormal_error hp (x := xs.sum)
+      (Nat.lt_of_lt_of_le (Nat.lt_of_not_le hn) (two_pow_le_two_pow (by omega)))
+    rw [hq, Nat.pow_zero] at h1
+    have h2 : (roundNE g xs.sum - xs.sum).natAbs = 0 := by omega
+    rw [h2, Nat.mul_zero]
+    exact Nat.zero_le _
+
+theorem roundedAdd_nearest_within_without_floor {g : Grid} (hp : 1 ≤ g.prec) (hq : g.qmin = 0) :
+    SumTree.AddWithin ⟨1, 2 ^ g.prec, 0⟩ (roundedAdd .nearestEven g) := fun x y => by
+  have h := roundedSum_nearest_admits_without_floor hp hq [x, y]
+  unfold roundedSum at h
+  rw [sum_pair] at h
+  exact h
+
+/-- **The `fold` of the specification's enclosed rescore**: halving `2^k` integers with additions
+rounded to nearest is within `k·u/(1 - k·u)` of the exact sum, `u = 2^-prec`. -/
+theorem foldHalves_bound {g : Grid} (hp : 1 ≤ g.prec) (hq : g.qmin = 0) {k : Nat}
+    (hk : k ≤ 2 ^ g.prec) {xs : List Int} (hlen : xs.length = 2 ^ k) :
+    (2 ^ g.prec - k) * (foldHalves (roundedAdd .nearestEven g) k xs - xs.sum).natAbs
+      ≤ k * absSum xs := by
+  have hob := SumTree.halving_obeys (roundedAdd_nearest_within_without_floor hp hq) k (xs.map .leaf)
+    (SumTree.obeysList_map_leaf _ xs)
+  have hd := SumTree.halving_depth (roundedAdd .nearestEven g) k (xs.map .leaf)
+  have hl := SumTree.halving_leaves (roundedAdd .nearestEven g) k (xs.map .leaf)
+    (by rw [List.length_map]; exact hlen)
+  have hv := SumTree.halving_value (roundedAdd .nearestEven g) k (xs.map .leaf)
+  rw [SumTree.depthList_map_leaf, Nat.zero_add] at hd
+  rw [SumTree.leavesList_map_leaf] at hl
+  rw [SumTree.map_value_map_leaf] at hv
+  have h := SumTree.sum_closed_gamma_bound (Nat.two_pow_pos _) hob hd
+    (by simp only [Nat.mul_one]; exact hk)
+  rw [SumTree.error, hv, hl.1, hl.2] at h
+  simp only [Nat.mul_one, Nat.mul_zero, Nat.add_zero] at h
+  exact h
+
 /-! ## The any-order model -/
 
 /-- **`any_order`**: FP32 partial results in any order and any split, any rounding direction, any
@@ -316,41 +360,73 @@ theorem hopper_accExp {B : Nat} (hB : 277 ≤ B) {z : Option Int} (hz : ZeroIsSm
 
 /-- The absolute part of one step's error, in a form without division. -/
 theorem hopper_floor_le {B : Nat} (hB : 277 ≤ B) (z : Option Int) :
-    ((hopper B z).nodeError (2 ^ (B - 111))).floor ≤ 2 ^ (B - 131) := by
-  have e : ((hopper B z).nodeError (2 ^ (B - 111))).floor
-      = 17 * 2 ^ (B - 111) / 2 ^ 25 + 1 + 2 ^ (hopper B z).acc.qmin := rfl
-  have h1 : 17 * 2 ^ (B - 111) / 2 ^ 25 = 17 * 2 ^ (B - 136) := by
-    have : 2 ^ (B - 111) = 2 ^ (B - 136) * 2 ^ 25 := by
-      rw [← Nat.pow_add]
+    ((hopper B z).nodeError (2 ^ (B - 111)) 16).floor ≤ 2 ^ (B - 131) := by
+  have e : ((hopper B z).nodeError (2 ^ (B - 111)) 16).floor
+      = 16 * 2 ^ (B - 111) / 2 ^ 25 + 1 + 2 ^ (hopper B z).acc.qmin := rfl
+  have h1 : 16 * 2 ^ (B - 111) / 2 ^ 25 = 2 ^ (B - 132) := by
+    have : 16 * 2 ^ (B - 111) = 2 ^ (B - 132) * 2 ^ 25 := by
+      rw [← Nat.pow_add, show (16 : Nat) = 2 ^ 4 from rfl, ← Nat.pow_add]
       exact congrArg (2 ^ ·) (by omega)
-    rw [this, ← Nat.mul_assoc, Nat.mul_div_cancel _ (Nat.two_pow_pos 25)]
-  have h2 : 2 ^ (B - 149) ≤ 2 ^ (B - 136) := two_pow_le_two_pow (by omega)
-  have h3 := Nat.two_pow_pos (B - 136)
-  have h4 : 2 ^ (B - 131) = 32 * 2 ^ (B - 136) := by
-    have : 2 ^ (B - 131) = 2 ^ 5 * 2 ^ (B - 136) := by
-      rw [← Nat.pow_add]
-      exact congrArg (2 ^ ·) (by omega)
-    rw [this]
+    rw [this, Nat.mul_div_cancel _ (Nat.two_pow_pos 25)]
+  have h2 : 2 * 2 ^ (B - 149) ≤ 2 ^ (B - 132) := by
+    rw [← Nat.pow_succ']
+    exact two_pow_le_two_pow (by omega)
+  have h3 := Nat.two_pow_pos (B - 149)
+  have h4 : 2 ^ (B - 131) = 2 * 2 ^ (B - 132) := by
+    rw [← Nat.pow_succ']
+    exact congrArg (2 ^ ·) (by omega)
   rw [e, h1, hopper_acc_qmin]
   omega
 
-/-- **The `hopper` model**: for rows below `2^16` the chain over `K` products is within
-`γ·Σ|w·h| + (1+γ)·s·2^-131` of the exact dot product, `γ = (1+p)^s - 1`,
-`p = 21·2^-25 = 17·2^-25 + 2^-23`, `s = ⌈K/16⌉`. Nothing about the arithmetic is assumed: `dot` is
+theorem hopper_aligned (B : Nat) (z : Option Int) (a b : List Operand) :
+    (hopper B z).Aligned ((hopper B z).products a b) :=
+  products_forall (P := fun _ => True)
+    (fun x y _ _ => product_aligned (m := hopper B z) rfl (show 14 ≤ 25 by omega) x y)
+    (fun _ _ => trivial) (fun _ _ => trivial)
+
+/-- Every step of the Hopper chain over rows below `2^16` is a node of unit
+`16·2^-25 + 2^-23 = 20·2^-25`. -/
+theorem hopper_step_admits {B : Nat} (hB : 277 ≤ B) {z : Option Int} (hz : ZeroIsSmall z)
+    {a b : List Operand} (ha : ∀ x ∈ a, x.Bf16 15) (hb : ∀ x ∈ b, x.Bf16 15) {c : Int}
+    (hc : Representable (hopper B z).acc c) {ts : List FdpaTerm} (hlen : ts.length ≤ 16)
+    (hts : ∀ t ∈ ts, t ∈ (hopper B z).products a b) :
+    ((hopper B z).nodeError (2 ^ (B - 111)) 16).Admits 1 (c :: ts.map FdpaTerm.value)
+      ((hopper B z).step c ts) :=
+  step_admits_tight (m := hopper B z) (by rw [hopper_acc_prec]; omega) (show 24 ≤ 25 + 1 by omega)
+    hc hlen (hopper_accExp hB hz c) (fun t ht => hopper_covered hB hz ha hb t (hts t ht))
+    (fun t ht => hopper_aligned B z a b t (hts t ht))
+
+/-- **The Hopper chain with the leading term uncut** (`fdpa_tight`): for rows below `2^16` the chain
+over `K` products is within `γ·Σ|w·h| + (1+γ)·s·2^-131` of the exact dot product, `γ = (1+p)^s - 1`,
+`p = 16·2^-25 + 2^-23 = 20·2^-25`, `s = ⌈K/16⌉`. Nothing about the arithmetic is assumed: `dot` is
 the machine. -/
+theorem hopper_dot_gamma_bound_tight {B : Nat} (hB : 277 ≤ B) {z : Option Int} (hz : ZeroIsSmall z)
+    {a b : List Operand} (ha : ∀ x ∈ a, x.Bf16 15) (hb : ∀ x ∈ b, x.Bf16 15) {K s : Nat}
+    (haK : a.length = K) (hbK : b.length = K) (hs : s = (K + 15) / 16) :
+    (2 ^ 25) ^ s * ((hopper B z).dot a b - exactSum ((hopper B z).products a b)).natAbs
+      ≤ ((2 ^ 25 + 20) ^ s - (2 ^ 25) ^ s) * magnitude ((hopper B z).products a b)
+        + (2 ^ 25 + 20) ^ s * (s * 2 ^ (B - 131)) := by
+  have h := chainOf_gamma_bound (m := hopper B z) (e := (hopper B z).nodeError (2 ^ (B - 111)) 16)
+    (by decide : 0 < 16) (by rw [hopper_acc_prec]; omega) (Nat.two_pow_pos 25)
+    (ts := (hopper B z).products a b)
+    (fun c hc d hd hmem => hopper_step_admits hB hz ha hb hc hd hmem)
+    (representable_zero _) (s := s) (by rw [products_length _ haK hbK]; exact hs)
+  rw [Int.natAbs_zero, Nat.zero_add, Int.zero_add] at h
+  refine Nat.le_trans h (Nat.add_le_add_left (Nat.mul_le_mul_left _ ?_) _)
+  exact Nat.mul_le_mul_left _ (hopper_floor_le hB z)
+
+/-- **The `hopper` model** of `pyref.models`: the same with all 17 terms counted as cut,
+`p = 17·2^-25 + 2^-23 = 21·2^-25`. -/
 theorem hopper_dot_gamma_bound {B : Nat} (hB : 277 ≤ B) {z : Option Int} (hz : ZeroIsSmall z)
     {a b : List Operand} (ha : ∀ x ∈ a, x.Bf16 15) (hb : ∀ x ∈ b, x.Bf16 15) {K s : Nat}
     (haK : a.length = K) (hbK : b.length = K) (hs : s = (K + 15) / 16) :
     (2 ^ 25) ^ s * ((hopper B z).dot a b - exactSum ((hopper B z).products a b)).natAbs
       ≤ ((2 ^ 25 + 21) ^ s - (2 ^ 25) ^ s) * magnitude ((hopper B z).products a b)
         + (2 ^ 25 + 21) ^ s * (s * 2 ^ (B - 131)) := by
-  have h := chainOf_gamma_bound (m := hopper B z) (by decide : 0 < 16)
-    (by rw [hopper_acc_prec]; omega) (show 24 ≤ 25 + 1 by omega) (hopper_accExp hB hz)
-    (hopper_covered hB hz ha hb) 0 (s := s)
-    (by rw [products_length _ haK hbK]; exact hs)
-  rw [Int.natAbs_zero, Nat.zero_add, Int.zero_add] at h
-  refine Nat.le_trans h (Nat.add_le_add_left (Nat.mul_le_mul_left _ ?_) _)
-  exact Nat.mul_le_mul_left _ (hopper_floor_le hB z)
+  have h := hopper_dot_gamma_bound_tight hB hz ha hb haK hbK hs
+  have hp : (2 ^ 25 + 20) ^ s ≤ (2 ^ 25 + 21) ^ s := Nat.pow_le_pow_left (by omega) s
+  exact Nat.le_trans h (Nat.add_le_add (Nat.mul_le_mul_right _ (Nat.sub_le_sub_right hp _))
+    (Nat.mul_le_mul_right _ hp))
 
 /-- **Nothing overflows** in the stock accumulator of rows below `2^16`, `K ≤ 2^16`. -/
 theorem hopper_dot_never_overflows {B : Nat} {z : Option Int}
@@ -370,9 +446,9 @@ theorem hopper_dot_never_overflows {B : Nat} {z : Option Int}
   omega
 
 /-- With at most `2^12` steps the growth factor `(1+p)^s` is below two. -/
-theorem hopper_growth_le_two {s : Nat} (hs : s ≤ 2 ^ 12) : (2 ^ 25 + 21) ^ s ≤ 2 * (2 ^ 25) ^ s := by
-  have h1 := one_sub_mul_pow_le (2 ^ 25) 21 s
-  have h2 : 2 ^ 24 * (2 ^ 25 + 21) ^ s ≤ (2 ^ 25 - s * 21) * (2 ^ 25 + 21) ^ s :=
+theorem hopper_growth_le_two {s : Nat} (hs : s ≤ 2 ^ 12) : (2 ^ 25 + 20) ^ s ≤ 2 * (2 ^ 25) ^ s := by
+  have h1 := one_sub_mul_pow_le (2 ^ 25) 20 s
+  have h2 : 2 ^ 24 * (2 ^ 25 + 20) ^ s ≤ (2 ^ 25 - s * 20) * (2 ^ 25 + 20) ^ s :=
     Nat.mul_le_mul_right _ (by omega)
   refine Nat.le_of_mul_le_mul_left (c := 2 ^ 24) ?_ (Nat.two_pow_pos 24)
   have h3 : 2 ^ 24 * (2 * (2 ^ 25) ^ s) = 2 ^ 25 * (2 ^ 25) ^ s := by
@@ -381,15 +457,15 @@ theorem hopper_growth_le_two {s : Nat} (hs : s ≤ 2 ^ 12) : (2 ^ 25 + 21) ^ s �
 
 /-- **The stock model of the specification, `|y - Σw·h| ≤ γ·Σ|w·h| + η`, holds for the Hopper
 chain** with `γ = gammaNum/2^40` and `η = 2^-90`, for every `gammaNum` that is at least
-`2^40·((1+p)^s - 1)`. -/
-theorem hopper_stock_bound {B : Nat} (hB : 277 ≤ B) {z : Option Int} (hz : ZeroIsSmall z)
+`2^40·((1+p)^s - 1)`, `p = 16·2^-25 + 2^-23`. -/
+theorem hopper_stock_bound_tight {B : Nat} (hB : 277 ≤ B) {z : Option Int} (hz : ZeroIsSmall z)
     {a b : List Operand} (ha : ∀ x ∈ a, x.Bf16 15) (hb : ∀ x ∈ b, x.Bf16 15) {K s : Nat}
     (haK : a.length = K) (hbK : b.length = K) (hK : K ≤ 2 ^ 16) (hs : s = (K + 15) / 16)
     {gammaNum : Nat}
-    (hgamma : 2 ^ 40 * ((2 ^ 25 + 21) ^ s - (2 ^ 25) ^ s) ≤ gammaNum * (2 ^ 25) ^ s) :
+    (hgamma : 2 ^ 40 * ((2 ^ 25 + 20) ^ s - (2 ^ 25) ^ s) ≤ gammaNum * (2 ^ 25) ^ s) :
     2 ^ 40 * ((hopper B z).dot a b - exactSum ((hopper B z).products a b)).natAbs
       ≤ gammaNum * magnitude ((hopper B z).products a b) + 2 ^ 40 * 2 ^ (B - 90) := by
-  have h := hopper_dot_gamma_bound hB hz ha hb haK hbK hs
+  have h := hopper_dot_gamma_bound_tight hB hz ha hb haK hbK hs
   have hs12 : s ≤ 2 ^ 12 := by omega
   have hgrow := hopper_growth_le_two hs12
   have hfloor : 2 * (s * 2 ^ (B - 131)) ≤ 2 ^ (B - 90) := by
@@ -403,10 +479,10 @@ theorem hopper_stock_bound {B : Nat} (hB : 277 ≤ B) {z : Option Int} (hz : Zer
   generalize magnitude ((hopper B z).products a b) = A at h ⊢
   calc (2 ^ 25) ^ s * (2 ^ 40 * E)
       = 2 ^ 40 * ((2 ^ 25) ^ s * E) := Nat.mul_left_comm _ _ _
-    _ ≤ 2 ^ 40 * (((2 ^ 25 + 21) ^ s - (2 ^ 25) ^ s) * A + (2 ^ 25 + 21) ^ s * (s * 2 ^ (B - 131))) :=
+    _ ≤ 2 ^ 40 * (((2 ^ 25 + 20) ^ s - (2 ^ 25) ^ s) * A + (2 ^ 25 + 20) ^ s * (s * 2 ^ (B - 131))) :=
         Nat.mul_le_mul_left _ h
-    _ = 2 ^ 40 * ((2 ^ 25 + 21) ^ s - (2 ^ 25) ^ s) * A
-          + 2 ^ 40 * ((2 ^ 25 + 21) ^ s * (s * 2 ^ (B - 131))) := by
+    _ = 2 ^ 40 * ((2 ^ 25 + 20) ^ s - (2 ^ 25) ^ s) * A
+          + 2 ^ 40 * ((2 ^ 25 + 20) ^ s * (s * 2 ^ (B - 131))) := by
         rw [Nat.mul_add, Nat.mul_assoc]
     _ ≤ gammaNum * (2 ^ 25) ^ s * A + 2 ^ 40 * (2 * (2 ^ 25) ^ s * (s * 2 ^ (B - 131))) :=
         Nat.add_le_add (Nat.mul_le_mul_right _ hgamma)
@@ -416,6 +492,130 @@ theorem hopper_stock_bound {B : Nat} (hB : 277 ≤ B) {z : Option Int} (hz : Zer
           Nat.mul_assoc ((2 ^ 25) ^ s) 2, Nat.mul_left_comm (2 ^ 40) ((2 ^ 25) ^ s)]
     _ ≤ (2 ^ 25) ^ s * (gammaNum * A + 2 ^ 40 * 2 ^ (B - 90)) :=
         Nat.mul_le_mul_left _ (Nat.add_le_add_left (Nat.mul_le_mul_left _ hfloor) _)
+
+/-- **The same with the `hopper` γ of `pyref.models`**, `p = 17·2^-25 + 2^-23`. -/
+theorem hopper_stock_bound {B : Nat} (hB : 277 ≤ B) {z : Option Int} (hz : ZeroIsSmall z)
+    {a b : List Operand} (ha : ∀ x ∈ a, x.Bf16 15) (hb : ∀ x ∈ b, x.Bf16 15) {K s : Nat}
+    (haK : a.length = K) (hbK : b.length = K) (hK : K ≤ 2 ^ 16) (hs : s = (K + 15) / 16)
+    {gammaNum : Nat}
+    (hgamma : 2 ^ 40 * ((2 ^ 25 + 21) ^ s - (2 ^ 25) ^ s) ≤ gammaNum * (2 ^ 25) ^ s) :
+    2 ^ 40 * ((hopper B z).dot a b - exactSum ((hopper B z).products a b)).natAbs
+      ≤ gammaNum * magnitude ((hopper B z).products a b) + 2 ^ 40 * 2 ^ (B - 90) :=
+  hopper_stock_bound_tight hB hz ha hb haK hbK hK hs
+    (Nat.le_trans (Nat.mul_le_mul_left _ (Nat.sub_le_sub_right
+      (Nat.pow_le_pow_left (by omega) s) _)) hgamma)
+
+/-- The `hopper` γ at `K = 2560`, as `pyref.models` gives it: 110105959 units of `2^-40`, and no
+smaller number of units would do. -/
+theorem hopper_gammaNum_2560 :
+    2 ^ 40 * ((2 ^ 25 + 21) ^ 160 - (2 ^ 25) ^ 160) ≤ 110105959 * (2 ^ 25) ^ 160
+      ∧ ¬ 2 ^ 40 * ((2 ^ 25 + 21) ^ 160 - (2 ^ 25) ^ 160) ≤ 110105958 * (2 ^ 25) ^ 160 := by
+  decide +kernel
+
+/-- The any-order γ at `K = 2560`: 671498491 units of `2^-40`, and no smaller number would do. -/
+theorem any_order_gammaNum_2560 :
+    2 ^ 40 * (2 * 2560) ≤ 671498491 * (2 ^ 23 - 2 * 2560)
+      ∧ ¬ 2 ^ 40 * (2 * 2560) ≤ 671498490 * (2 ^ 23 - 2 * 2560) := by
+  decide +kernel
+
+/-! ## Split-K -/
+
+/-- The parts of a dot product, each a chain from zero, their results added in turn by rounded
+additions in the accumulator's format. -/
+def splitK (m : Fdpa) (mode : Mode) (parts : List (List FdpaTerm)) : Int :=
+  (parts.map (m.chainOf 0)).foldl (roundedAdd mode m.acc) 0
+
+theorem splitK_trees (m : Fdpa) (hg : 0 < m.group) :
+    ∀ parts : List (List FdpaTerm),
+      (parts.map fun ts => m.chainTree (.leaf 0) (blocksOf m.group ts)).map SumTree.value
+          = parts.map (m.chainOf 0)
+        ∧ (SumTree.leavesList
+            (parts.map fun ts => m.chainTree (.leaf 0) (blocksOf m.group ts))).sum
+          = exactSum parts.flatten
+        ∧ absSum (SumTree.leavesList
+            (parts.map fun ts => m.chainTree (.leaf 0) (blocksOf m.group ts)))
+          = magnitude parts.flatten
+  | [] => ⟨rfl, rfl, rfl⟩
+  | ts :: parts => by
+    have ih := splitK_trees m hg parts
+    have hv := chainTree_value m (blocksOf m.group ts) (.leaf 0)
+    have hl := chainTree_leaves m (blocksOf m.group ts) (.leaf 0)
+    rw [blocksOf_flatten hg, SumTree.leaves] at hl
+    refine ⟨?_, ?_, ?_⟩
+    · rw [List.map_cons, List.map_cons, List.map_cons, ih.1, hv]
+      rfl
+    · rw [List.map_cons, SumTree.leavesList, List.sum_append_int, ih.2.1, hl, List.flatten_cons,
+        exactSum_append]
+      exact congrArg (· + exactSum parts.flatten) (Int.zero_add _)
+    · rw [List.map_cons, SumTree.leavesList, absSum_append, ih.2.2, hl, List.flatten_cons,
+        magnitude_append]
+      exact congrArg (· + magnitude parts.flatten) (Nat.zero_add _)
+
+theorem splitK_depth_and_nodes (m : Fdpa) (hg : 0 < m.group) {s : Nat} :
+    ∀ parts : List (List FdpaTerm),
+      (∀ ts ∈ parts, (ts.length + (m.group - 1)) / m.group ≤ s) →
+      SumTree.depthList (parts.map fun ts => m.chainTree (.leaf 0) (blocksOf m.group ts)) ≤ s
+        ∧ SumTree.nodeCountList (parts.map fun ts => m.chainTree (.leaf 0) (blocksOf m.group ts))
+          ≤ parts.length * s
+  | [], _ => ⟨Nat.zero_le _, Nat.zero_le _⟩
+  | ts :: parts, h => by
+    have ih := splitK_depth_and_nodes m hg parts fun us hus => h us (List.mem_cons_of_mem _ hus)
+    have h1 := h ts (List.mem_cons_self ..)
+    have hd := chainTree_depth m (blocksOf m.group ts) (.leaf 0)
+    have hn := chainTree_nodeCount m (blocksOf m.group ts) (.leaf 0)
+    rw [SumTree.depth, blocksOf_length hg] at hd
+    rw [SumTree.nodeCount, blocksOf_length hg] at hn
+    rw [List.map_cons, SumTree.depthList, SumTree.nodeCountList, List.length_cons, Nat.add_mul,
+      Nat.one_mul]
+    omega
+
+/-- **Split-K** (`fdpa_split_k`): the terms are dealt to at most `n` chains of at most `s` steps of
+unit `p`, whose results are added with a unit of `2^(1-prec)`:
+`|d - Σp| + A ≤ (1+p)^s·(1+2^(1-prec))^n·(A + n·s·floor) + (1+2^(1-prec))^n·n·2^qmin`,
+`A = Σ|p|`. -/
+theorem splitK_bound {m : Fdpa} (hg : 0 < m.group) (hp : 1 ≤ m.acc.prec) {e : NodeError}
+    (hden : 0 < e.den) (mode : Mode) {parts : List (List FdpaTerm)}
+    (hstep : ∀ c : Int, Representable m.acc c → ∀ b : List FdpaTerm, b.length ≤ m.group →
+      (∀ t ∈ b, t ∈ parts.flatten) → e.Admits 1 (c :: b.map FdpaTerm.value) (m.step c b))
+    {s : Nat} (hs : ∀ ts ∈ parts, (ts.length + (m.group - 1)) / m.group ≤ s) :
+    e.den ^ s * ((2 ^ (m.acc.prec - 1)) ^ parts.length
+        * ((m.splitK mode parts - exactSum parts.flatten).natAbs + magnitude parts.flatten))
+      ≤ (e.den + e.num) ^ s * ((2 ^ (m.acc.prec - 1) + 1) ^ parts.length
+            * (magnitude parts.flatten + parts.length * s * e.floor))
+        + e.den ^ s * ((2 ^ (m.acc.prec - 1) + 1) ^ parts.length
+            * (parts.length * 2 ^ m.acc.qmin)) := by
+  have htrees := splitK_trees m hg parts
+  have hdn := splitK_depth_and_nodes m hg parts hs
+  have hts : SumTree.ObeysList e
+      (parts.map fun ts => m.chainTree (.leaf 0) (blocksOf m.group ts)) := by
+    have key : ∀ ps : List (List FdpaTerm), (∀ ts ∈ ps, ts ∈ parts) → SumTree.ObeysList e
+        (ps.map fun ts => m.chainTree (.leaf 0) (blocksOf m.group ts)) := by
+      intro ps
+      induction ps with
+      | nil => exact fun _ => trivial
+      | cons ts ps ih =>
+        intro h
+        refine ⟨chainTree_obeys hp _ (fun c hc b hb => hstep c hc b (length_le_of_mem_blocksOf hb)
+          fun t ht => List.mem_flatten.2 ⟨ts, h ts (List.mem_cons_self ..),
+            mem_of_mem_blocksOf hg hb ht⟩) (acc := .leaf 0) (representable_zero _) trivial, ?_⟩
+        exact ih fun us hus => h us (List.mem_cons_of_mem _ hus)
+    exact key parts fun _ h => h
+  have hob := SumTree.sequentialTerms_obeys (roundedAdd_within hp mode) 0 (parts.map (m.chainOf 0))
+  have hl := SumTree.sequentialTerms_leaves (roundedAdd mode m.acc) 0 (parts.map (m.chainOf 0))
+  have hd := SumTree.sequentialTerms_depth (roundedAdd mode m.acc) 0 (parts.map (m.chainOf 0))
+  have hv := SumTree.sequentialTerms_value (roundedAdd mode m.acc) (parts.map (m.chainOf 0)) 0
+  have hn : (SumTree.sequentialTerms (roundedAdd mode m.acc) 0 (parts.map (m.chainOf 0))).nodeCount
+      = parts.length := by
+    rw [SumTree.sequentialTerms, SumTree.sequential_nodeCount, SumTree.nodeCount,
+      SumTree.nodeCountList_map_leaf, List.length_map, List.length_map]
+    omega
+  rw [List.length_map] at hd
+  have h := SumTree.two_stage_bound hden (Nat.two_pow_pos _) hts hob
+    (by rw [hl, htrees.1]; exact Int.zero_add _) (by rw [hl, htrees.1]; exact Nat.zero_add _)
+    hdn.1 hd
+  rw [hv, htrees.2.1, htrees.2.2, hn] at h
+  refine Nat.le_trans h (Nat.add_le_add_right (Nat.mul_le_mul_left _ ?_) _)
+  exact Nat.mul_le_mul_left _ (Nat.add_le_add_left (Nat.mul_le_mul_right _ hdn.2) _)
 
 /-! ## The two models against each other -/
 
@@ -497,9 +697,7 @@ theorem hopper_dot_within_any_order {B : Nat} (hB : 277 ≤ B) {z : Option Int} 
     (2 ^ 23 - 2 * K) * ((hopper B z).dot a b - exactSum ((hopper B z).products a b)).natAbs
       ≤ 2 * K * magnitude ((hopper B z).products a b) + 2 ^ 23 * 2 ^ (B - 90) := by
   have hlen := products_length (hopper B z) haK hbK
-  have hal : (hopper B z).Aligned ((hopper B z).products a b) :=
-    products_forall (P := Operand.Bf16 15)
-      (fun x y _ _ => product_aligned (m := hopper B z) rfl (show 14 ≤ 25 by omega) x y) ha hb
+  have hal := hopper_aligned B z a b
   have h := fdpa_dot_within_any_order (m := hopper B z) (by decide : 0 < 16)
     (by rw [hopper_acc_prec]; omega) (show 24 ≤ 25 + 1 by omega) (hopper_accExp hB hz)
     (hopper_covered hB hz ha hb) hal

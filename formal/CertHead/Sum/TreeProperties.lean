@@ -238,6 +238,47 @@ theorem sum_closed_gamma_bound {e : NodeError} (hden : 0 < e.den) {t : SumTree}
   rw [hr']
   omega
 
+/-- **Two stages with different units**: the tree `t` adds what the trees `ts` returned. With
+`u₁, u₂` the units, `d₁, d₂` bounds of the depths and `A` the magnitude of all terms,
+`|returned - exact| + A ≤ (1+u₁)^d₁·(1+u₂)^d₂·(A + N₁·floor₁) + (1+u₂)^d₂·N₂·floor₂`. -/
+theorem two_stage_bound {e₁ e₂ : NodeError} (hden₁ : 0 < e₁.den) (hden₂ : 0 < e₂.den)
+    {ts : List SumTree} {t : SumTree} (hts : ObeysList e₁ ts) (ht : Obeys e₂ t)
+    (hsum : t.leaves.sum = (ts.map value).sum) (habs : absSum t.leaves = absSum (ts.map value))
+    {d₁ d₂ : Nat} (h₁ : depthList ts ≤ d₁) (h₂ : t.depth ≤ d₂) :
+    e₁.den ^ d₁ * (e₂.den ^ d₂
+        * ((t.value - (leavesList ts).sum).natAbs + absSum (leavesList ts)))
+      ≤ (e₁.den + e₁.num) ^ d₁ * ((e₂.den + e₂.num) ^ d₂
+            * (absSum (leavesList ts) + nodeCountList ts * e₁.floor))
+        + e₁.den ^ d₁ * ((e₂.den + e₂.num) ^ d₂ * (t.nodeCount * e₂.floor)) := by
+  have hin := pow_bound_extends (Nat.le_add_right _ _) h₁ (error_bound_of_any_list hden₁ ts hts)
+  have hout := error_bound_of_depth_le hden₂ ht h₂
+  have hnear := values_sum_near_leaves ts
+  have hC := values_abs_le ts
+  have hp : e₂.den ^ d₂ ≤ (e₂.den + e₂.num) ^ d₂ := Nat.pow_le_pow_left (Nat.le_add_right _ _) d₂
+  rw [error, hsum, habs] at hout
+  generalize (e₂.den + e₂.num) ^ d₂ = M at *
+  generalize e₂.den ^ d₂ = D at *
+  generalize errorList ts = E at *
+  generalize absSum (leavesList ts) = A at *
+  generalize absSum (ts.map value) = C at *
+  generalize t.nodeCount * e₂.floor = F at *
+  have htri : (t.value - (leavesList ts).sum).natAbs
+      ≤ (t.value - (ts.map value).sum).natAbs + E := by omega
+  have hmid : D * ((t.value - (leavesList ts).sum).natAbs + A) ≤ M * (E + A) + M * F := by
+    obtain ⟨r, hr⟩ := Nat.le.dest hp
+    have h3 := Nat.mul_le_mul_left D htri
+    have h4 := Nat.mul_le_mul_left r hC
+    rw [← hr] at hout ⊢
+    simp only [Nat.mul_add, Nat.add_mul] at h3 h4 hout ⊢
+    omega
+  calc e₁.den ^ d₁ * (D * ((t.value - (leavesList ts).sum).natAbs + A))
+      ≤ e₁.den ^ d₁ * (M * (E + A) + M * F) := Nat.mul_le_mul_left _ hmid
+    _ = M * (e₁.den ^ d₁ * (E + A)) + e₁.den ^ d₁ * (M * F) := by
+        rw [Nat.mul_add, Nat.mul_left_comm]
+    _ ≤ M * ((e₁.den + e₁.num) ^ d₁ * (A + nodeCountList ts * e₁.floor))
+          + e₁.den ^ d₁ * (M * F) := Nat.add_le_add_right (Nat.mul_le_mul_left _ hin) _
+    _ = _ := by rw [Nat.mul_left_comm]
+
 /-! ## Depths of the usual shapes -/
 
 theorem leavesList_append (ss ts : List SumTree) :
@@ -567,6 +608,22 @@ theorem blocked_leaves (add : Int → Int → Int) (blocks : List (List Int)) :
     absSum_nil, Int.natAbs_zero]
   have hb := h blocks
   omega
+
+theorem pair_nodeCount (add : Int → Int → Int) (s t : SumTree) :
+    (pair add s t).nodeCount = s.nodeCount + t.nodeCount + 1 := by
+  rw [pair, nodeCount, nodeCountList, nodeCountList, nodeCountList]
+  rfl
+
+/-- A running sum has one node for each part. -/
+theorem sequential_nodeCount (add : Int → Int → Int) (ts : List SumTree) :
+    ∀ acc : SumTree, (sequential add acc ts).nodeCount
+      = acc.nodeCount + nodeCountList ts + ts.length := by
+  induction ts with
+  | nil => exact fun acc => rfl
+  | cons t ts ih =>
+    intro acc
+    rw [sequential_cons, ih, pair_nodeCount, nodeCountList, List.length_cons]
+    omega
 
 /-! ## Any order at all -/
 

@@ -1,0 +1,205 @@
+"""Head-only time of the stock head and the certified head, interleaved in one run on one device.
+
+Both arms run as CUDA graphs over the same rotating inputs; each row is a median over replays that
+alternate between the arms, all stages and fallbacks included. The record goes to
+`conformance/evidence/bench-<device>.json`; the plot is drawn from it.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from certhead.kernels import CertifiedHead
+from certhead.kernels.identify import as_record, evidence_key
+from certhead.kernels.plan import graph_us
+from certhead.kernels.triton_engine import TritonEngine
+
+SCHEMA = "certhead.bench/1"
+BATCHES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
+SHAPES = ((248_320, 2_560), (151_936, 4_096), (49_152, 576))
+INPUTS = 4  # rotating head inputs in one graph
+REPLAYS = 15
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A head's shape, V rows by K columns."""
+
+    rows: int
+    columns: int
+
+
+def decode_like(
+    weight: torch.Tensor, positions: int, seed: int, planted: int = 24, norm: float = 159.0
+) -> torch.Tensor:
+    """Head inputs whose logits look like a decode step's: bfloat16 [positions, K].
+
+    A Gaussian floor, and `planted` rows above it: a leader, a second below it by a gap with median 5 and
+    heavy spread (published medians for a 4B model: 7.3, tenth percentile 0.68), and a tail of others
+    spaced 0.7 apart on average. The norm is the published median of head inputs.
+    """
+    device = weight.device
+    generator = torch.Generator(device=device).manual_seed(seed)
+    noise = torch.randn(positions, weight.shape[1], generator=generator, device=device)
+    base = torch.nn.functional.normalize(noise, dim=1)
+    index = torch.randint(0, weight.shape[0], (positions, planted), generator=generator, device=device)
+    gap = 5 * torch.exp(1.5 * torch.randn(positions, 1, generator=generator, device=device))
+    tail = torch.empty(positions, planted - 2, device=device).exponential_(1 / 0.7, generator=generator)
+    second = 12 + 4 * torch.rand(positions, 1, generator=generator, device=device)
+    logits = torch.cat([second + gap.clamp_max(25), second, second - tail.cumsum(1)], dim=1).clamp_min(0)
+    rows = weight[index].float()
+    cosine = logits / (norm * rows.norm(dim=2))
+    directions = torch.nn.functional.normalize(rows, dim=2)
+    rest = (1 - (cosine**2).sum(1, keepdim=True)).clamp_min(0.05).sqrt()
+    mixed = base * rest + (cosine[:, :, None] * directions).sum(1)
+    return (norm * torch.nn.functional.normalize(mixed, dim=1)).bfloat16()
+
+
+def gaussian_head(shape: Shape, device: torch.device, seed: int = 0) -> torch.Tensor:
+    """A head with the published row norm (0.65), bfloat16 [V, K]."""
+    generator = torch.Generator(device=device).manual_seed(seed)
+    weight = torch.randn(shape.rows, shape.columns, generator=generator, device=device)
+    return (weight * (0.65 / shape.columns**0.5)).bfloat16()
+
+
+def bench_head(weight: torch.Tensor, batches: tuple[int, ...], console: Console) -> list[dict[str, Any]]:
+    """One row for each batch shape of one head."""
+    head = CertifiedHead(weight, backend="cuda")
+    engine = head.engine
+    assert isinstance(engine, TritonEngine)
+    return [_bench_batch(engine, weight, positions, console) for positions in batches]
+
+
+def _bench_batch(engine: TritonEngine, weight: torch.Tensor, positions: int, console: Console) -> dict[str, Any]:
+    plan = engine.plan(positions)
+    inputs = [decode_like(weight, positions, seed) for seed in range(INPUTS)]
+    before = engine.counters()
+    blocks = [engine.decide(h).blocks.float() for h in inputs]
+    after = engine.counters()
+    stock_us, certified_us = _interleaved(engine, weight, inputs)
+    row: dict[str, Any] = {
+        "V": weight.shape[0],
+        "K": weight.shape[1],
+        "M": positions,
+        "stock_us": round(stock_us, 2),
+        "certified_us": round(certified_us, 2),
+        "ratio": round(stock_us / certified_us, 4),
+        "blocks_mean": round(float(torch.cat(blocks).mean()), 3),
+        "served_by": "certified" if plan.configuration else "stock",
+        "identification": as_record(plan.identification, weight),
+        "fallback": after["fallback"] - before["fallback"],
+        "positions": after["positions"] - before["positions"],
+    }
+    if plan.configuration is not None:
+        row["limbs"] = plan.configuration.limb_count
+        row["tile"] = vars(plan.configuration.tile)
+        row["stages_us"] = _stages(engine, inputs[0], plan.configuration.limb_count)
+        screened = weight.shape[0] * (weight.shape[1] * (1 + 2 / 256) + engine.pipeline.groups + 3)
+        row["screen_tb_per_s"] = round(screened / row["stages_us"]["screen"] / 1e6, 3)
+    console.print(
+        f"  {weight.shape[0]}×{weight.shape[1]} M={positions}: stock {stock_us:.1f} µs, "
+        f"certified {certified_us:.1f} µs, ratio {stock_us / certified_us:.3f} ({row['served_by']})"
+    )
+    return row
+
+
+def _interleaved(
+    engine: TritonEngine, weight: torch.Tensor, inputs: list[torch.Tensor]
+) -> tuple[float, float]:
+    """Median µs a call of (stock, certified): replays alternate between the two graphs."""
+    turn = iter(range(1 << 30))
+    stock, certified = (
+        _graph(lambda: torch.argmax(torch.matmul(inputs[next(turn) % INPUTS], weight.T), dim=-1)),
+        _graph(lambda: engine.tokens(inputs[next(turn) % INPUTS])),
+    )
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(REPLAYS):
+        for graph, kept in zip((stock, certified), times, strict=True):
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            graph.replay()
+            end.record()
+            torch.cuda.synchronize()
+            kept.append(start.elapsed_time(end) * 1e3 / (2 * INPUTS))
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def _graph(call: Any) -> torch.cuda.CUDAGraph:
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(INPUTS):
+            call()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            for _ in range(2 * INPUTS):
+                call()
+    torch.cuda.synchronize()
+    return graph
+
+
+def _stages(engine: TritonEngine, hidden: torch.Tensor, limb_count: int) -> dict[str, float]:
+    """µs of each stage alone; select and rescore by the difference that their launch makes."""
+    pipeline, positions = engine.pipeline, hidden.shape[0]
+    configuration = engine.plans[positions].configuration
+    assert configuration is not None
+    tile = configuration.tile
+    pipeline.run(hidden, tile, limb_count)
+
+    def select() -> None:
+        pipeline.counts.zero_()
+        pipeline.work_size.zero_()
+        pipeline.select(positions)
+
+    def rescore() -> None:
+        pipeline.arrivals.zero_()
+        pipeline.rescore(hidden)
+
+    reset = graph_us(lambda: (pipeline.digests.zero_(), pipeline.arrivals.zero_())) / 2
+    times = {
+        "limbs": graph_us(lambda: pipeline.limbs(hidden, limb_count)),
+        "screen": graph_us(lambda: pipeline.screen(positions, tile, limb_count)),
+        "verify": graph_us(lambda: pipeline.verify(positions, tile, limb_count)),
+        "select": graph_us(select) - 2 * reset,
+        "rescore": graph_us(rescore) - reset,
+    }
+    return {name: round(us, 2) for name, us in times.items()}
+
+
+def run_bench(
+    shapes: tuple[tuple[int, int], ...], batches: tuple[int, ...], path: Path, console: Console
+) -> dict[str, Any]:
+    """Measure every shape and batch on the current CUDA device and write the record to `path`."""
+    if not torch.cuda.is_available():
+        raise RuntimeError("the benchmark needs a CUDA device; none was found")
+    device = torch.device("cuda")
+    record: dict[str, Any] = {"schema": SCHEMA, "rows": []}
+    for rows, columns in shapes:
+        weight = gaussian_head(Shape(rows, columns), device)
+        record["rows"] += bench_head(weight, batches, console)
+        key = evidence_key(weight, 0)
+        record |= {"device": key["device"], "versions": {k: key[k] for k in ("cuda", "cublas", "torch", "triton")}}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record, indent=1) + "\n")
+        del weight
+        torch.cuda.empty_cache()
+    return record
+
+
+def show(record: dict[str, Any], console: Console) -> None:
+    """The table that the README quotes."""
+    table = Table("V × K", "M", "stock µs", "certified µs", "ratio", "served by", "screen TB/s")
+    for r in record["rows"]:
+        table.add_row(
+            f"{r['V']:,} × {r['K']:,}", str(r["M"]), f"{r['stock_us']:.1f}", f"{r['certified_us']:.1f}",
+            f"{r['ratio']:.2f}", r["served_by"], f"{r.get('screen_tb_per_s', 0):.2f}",
+        )  # fmt: skip
+    console.print(table)

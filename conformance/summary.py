@@ -1,0 +1,110 @@
+"""The summary table of a conformance run: its rows, and how the terminal shows them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .results import Candidates, Outcome, Run, stage_totals
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: one head at one batch shape, or over all of them."""
+
+    source: str
+    shapes: str
+    decisions: int
+    states: dict[str, int]
+    reasons: dict[str, int]
+    candidates: Candidates | None
+    disagreements: int
+    certified_seconds: float
+    stock_seconds: float
+
+    @property
+    def reasons_text(self) -> str:
+        """E.g. `ambiguous 3, overflow 1`."""
+        return ", ".join(f"{name} {count:,}" for name, count in self.reasons.items())
+
+
+def row_of(runs: Sequence[Run], shapes: str) -> Row:
+    """The sum of some runs of one head."""
+    states: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
+    for run in runs:
+        states.update(run.states)
+        reasons.update(run.reasons)
+    return Row(
+        source=runs[0].source,
+        shapes=shapes,
+        decisions=sum(run.positions for run in runs),
+        states=dict(states),
+        reasons=dict(reasons),
+        candidates=Candidates.of(np.concatenate([run.candidate_counts for run in runs])),
+        disagreements=sum(run.disagreements for run in runs),
+        certified_seconds=sum(run.certified_seconds for run in runs),
+        stock_seconds=sum(run.stock_seconds for run in runs),
+    )
+
+
+def rows(outcome: Outcome) -> list[Row]:
+    """The model once per batch shape, then each synthetic head once over all shapes."""
+    out = [row_of([run], str(run.batch_size)) for run in outcome.select("model")]
+    synthetic: dict[str, list[Run]] = {}
+    for run in outcome.select("synthetic"):
+        synthetic.setdefault(run.source, []).append(run)
+    return out + [row_of(runs, "all") for runs in synthetic.values()]
+
+
+def show(outcome: Outcome, console: Console) -> None:
+    """Print the table, what was compared besides tokens, every failure, and the verdict."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("head")
+    for name in ("M", "decisions", "exact", "enclosed", "fallback"):
+        table.add_column(name, justify="right")
+    table.add_column("reasons")
+    table.add_column("candidates\nmean/p50/p99/max", justify="right")
+    table.add_column("dis-\nagree", justify="right")
+    table.add_column("seconds", justify="right")
+    for row in rows(outcome):
+        c = row.candidates
+        table.add_row(
+            row.source,
+            row.shapes,
+            f"{row.decisions:,}",
+            *(f"{row.states[state]:,}" for state in ("exact", "enclosed", "fallback")),
+            row.reasons_text,
+            "-" if c is None else f"{c.mean:.1f}/{c.p50}/{c.p99}/{c.max}",
+            Text(f"{row.disagreements:,}", style="bold red" if row.disagreements else "green"),
+            f"{row.certified_seconds:.1f}",
+        )
+    console.print(table)
+    console.print()
+    stages = ", ".join(f"{total['stage']} {total['compared']:,}" for total in stage_totals(outcome.stages))
+    head = outcome.head
+    for label, text in (
+        ("compared with pyref", f"{stages}; {outcome.differing:,} differ"),
+        (
+            "stock error model",
+            f"{head.error_model}, γ = {head.gamma:.3e}; "
+            f"{sum(check.logits for check in outcome.stock):,} logits tested, {outcome.violations:,} outside",
+        ),
+        (
+            "int8 copy",
+            f"V={head.vocabulary:,} K={head.columns:,}: {head.copy_bytes / 2**20:.1f} MiB "
+            f"+ {100 * head.metadata_bytes / head.copy_bytes:.2f} % metadata, mode {head.mode}",
+        ),
+        ("ran on", f"{outcome.device_name}; {', '.join(f'{k} {v}' for k, v in outcome.versions.items())}"),
+        ("time", f"{sum(outcome.timings.values()):.0f} s"),
+    ):
+        console.print(Text(f"{label:20} ", style="dim") + Text(text))
+    for failure in outcome.failures():
+        console.print(Text(f"✗ {failure}", style="red"))
+    console.print(Text(outcome.verdict(), style="bold green" if outcome.passed else "bold red"))

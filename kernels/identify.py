@@ -1,0 +1,138 @@
+"""Is the stock head on this device the tensor-core chain that the re-score repeats?
+
+The contract names the stock head's arithmetic and never assumes it: exact mode is used only for a batch
+shape at which this check compared the re-score's BF16 bits with the stock head's on at least a million
+logits, over inputs chosen to bring out other orders and other adders, and found none that differ. The
+verdict holds for the evidence key alone: any change of device, library or shape makes a new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+
+import torch
+import triton
+
+from .triton_head import TritonPipeline
+
+LOGITS = 1_000_000  # compared per batch shape, at least
+DISTRIBUTIONS = ("normal", "outliers", "geometric", "cancelling", "rows")
+
+
+@dataclass(frozen=True)
+class Identification:
+    """What was compared at one batch shape, and how much of it differed."""
+
+    positions: int
+    logits: int
+    mismatches: int
+    distributions: tuple[str, ...]
+    key: str
+
+    @property
+    def identified(self) -> bool:
+        """Whether exact mode may be used under this key."""
+        return self.mismatches == 0 and self.logits >= LOGITS
+
+
+def evidence_key(weight: torch.Tensor, positions: int) -> dict[str, object]:
+    """Everything that may change the stock head's arithmetic."""
+    properties = torch.cuda.get_device_properties(weight.device) if weight.is_cuda else None
+    return {
+        "device": properties.name if properties else "cpu",
+        "capability": [properties.major, properties.minor] if properties else None,
+        "driver": _driver(),
+        "cuda": torch.version.cuda,
+        "cublas": _package("nvidia-cublas"),
+        "torch": torch.__version__,
+        "triton": triton.__version__,
+        "workspace": [os.environ.get(v) for v in ("CUBLAS_WORKSPACE_CONFIG", "CUBLASLT_WORKSPACE_SIZE")],
+        "reduced_precision": str(torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction),
+        "dtype": str(weight.dtype),
+        "shape": [positions, *weight.shape],
+        "strides": list(weight.stride()),
+    }
+
+
+def key_hash(key: dict[str, object]) -> str:
+    """A short stable name for an evidence key."""
+    return hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _driver() -> str | None:
+    try:
+        with open("/proc/driver/nvidia/version") as f:
+            return f.readline().strip()
+    except OSError:
+        return None
+
+
+def _package(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def probe_states(weight: torch.Tensor, positions: int, seed: int) -> Iterator[tuple[str, torch.Tensor]]:
+    """Endless named batches of head inputs, bfloat16 [positions, K], chosen to expose other arithmetic."""
+    rows, columns = weight.shape
+    generator = torch.Generator(device=weight.device).manual_seed(seed)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, device=weight.device)
+
+    while True:
+        yield "normal", (normal(positions, columns) * 3).bfloat16()
+        spikes = normal(positions, columns)
+        spikes[:, torch.randint(0, columns, (4,), generator=generator, device=weight.device)] *= 100
+        yield "outliers", spikes.bfloat16()
+        exponents = torch.randint(-12, 8, (positions, columns), generator=generator, device=weight.device)
+        yield "geometric", torch.ldexp(normal(positions, columns), exponents).bfloat16()
+        # pairs of neighbouring columns that nearly cancel, so that the order of the sum shows
+        half = normal(positions, (columns + 1) // 2).repeat_interleave(2, dim=1)[:, :columns]
+        signs = torch.ones(columns, device=weight.device)
+        signs[1::2] = -1
+        yield "cancelling", (half * signs * 50).bfloat16()
+        index = torch.randint(0, rows, (positions,), generator=generator, device=weight.device)
+        row = weight[index].float()
+        yield "rows", (row * 100 + normal(positions, columns)).bfloat16()
+
+
+def identify(pipeline: TritonPipeline, positions: int, *, logits: int = LOGITS, seed: int = 0) -> Identification:
+    """Compare the re-score's BF16 bits with the stock head's at one batch shape.
+
+    Runs every distribution at least once and as many batches as `logits` needs; stops at the first batch
+    with a difference. Synchronises; not for use under graph capture.
+    """
+    weight = pipeline.weight
+    compared = mismatches = 0
+    used: list[str] = []
+    for name, hidden in probe_states(weight, positions, seed):
+        stock = torch.matmul(hidden, weight.T)
+        ours = pipeline.accumulators(hidden).to(torch.bfloat16)
+        differ = stock.view(torch.int16) != ours.view(torch.int16)
+        differ &= ~(stock.isnan() & ours.isnan())
+        mismatches += int(differ.sum())
+        compared += stock.numel()
+        if name not in used:
+            used.append(name)
+        if mismatches or (compared >= logits and len(used) == len(DISTRIBUTIONS)):
+            break
+    key = key_hash(evidence_key(weight, positions))
+    return Identification(positions, compared, mismatches, tuple(used), key)
+
+
+def as_record(found: Identification, weight: torch.Tensor) -> dict[str, object]:
+    """The JSON form that is cached and committed as evidence."""
+    return {
+        "verdict": "identified" if found.identified else "not identified",
+        "model": "fdpa(group=16, fraction_bits=25) chain, as the device computes it",
+        **asdict(found),
+        "evidence_key": evidence_key(weight, found.positions),
+    }
