@@ -19,7 +19,7 @@ from rich.table import Table
 
 from certhead.kernels import CertifiedHead
 from certhead.kernels.identify import as_record, evidence_key
-from certhead.kernels.plan import graph_us
+from certhead.kernels.plan import decode_like, graph_us
 from certhead.kernels.triton_engine import TritonEngine
 
 SCHEMA = "certhead.bench/1"
@@ -35,32 +35,6 @@ class Shape:
 
     rows: int
     columns: int
-
-
-def decode_like(
-    weight: torch.Tensor, positions: int, seed: int, planted: int = 24, norm: float = 159.0
-) -> torch.Tensor:
-    """Head inputs whose logits look like a decode step's: bfloat16 [positions, K].
-
-    A Gaussian floor, and `planted` rows above it: a leader, a second below it by a gap with median 5 and
-    heavy spread (published medians for a 4B model: 7.3, tenth percentile 0.68), and a tail of others
-    spaced 0.7 apart on average. The norm is the published median of head inputs.
-    """
-    device = weight.device
-    generator = torch.Generator(device=device).manual_seed(seed)
-    noise = torch.randn(positions, weight.shape[1], generator=generator, device=device)
-    base = torch.nn.functional.normalize(noise, dim=1)
-    index = torch.randint(0, weight.shape[0], (positions, planted), generator=generator, device=device)
-    gap = 5 * torch.exp(1.5 * torch.randn(positions, 1, generator=generator, device=device))
-    tail = torch.empty(positions, planted - 2, device=device).exponential_(1 / 0.7, generator=generator)
-    second = 12 + 4 * torch.rand(positions, 1, generator=generator, device=device)
-    logits = torch.cat([second + gap.clamp_max(25), second, second - tail.cumsum(1)], dim=1).clamp_min(0)
-    rows = weight[index].float()
-    cosine = logits / (norm * rows.norm(dim=2))
-    directions = torch.nn.functional.normalize(rows, dim=2)
-    rest = (1 - (cosine**2).sum(1, keepdim=True)).clamp_min(0.05).sqrt()
-    mixed = base * rest + (cosine[:, :, None] * directions).sum(1)
-    return (norm * torch.nn.functional.normalize(mixed, dim=1)).bfloat16()
 
 
 def gaussian_head(shape: Shape, device: torch.device, seed: int = 0) -> torch.Tensor:

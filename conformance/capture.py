@@ -118,7 +118,7 @@ def capture_smollm2(folder: Path, step: Step) -> Capture:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     key = cache_key(digest, PROMPTS, TOKENS_PER_PROMPT, BATCH)
     return capture(
-        model_file.stem,
+        model_file.stem.split(".")[0],  # the rest names the file's quantisation
         lambda: load_gguf(model_file),
         [p.text for p in PROMPTS],
         folder=folder / key,

@@ -30,8 +30,8 @@ class Row:
 
     @property
     def reasons_text(self) -> str:
-        """E.g. `ambiguous 3, overflow 1`."""
-        return ", ".join(f"{name} {count:,}" for name, count in self.reasons.items())
+        """E.g. `3 ambiguous, 1 overflow`."""
+        return ", ".join(f"{count:,} {name}" for name, count in self.reasons.items())
 
 
 def row_of(runs: Sequence[Run], shapes: str) -> Row:
@@ -65,22 +65,26 @@ def rows(outcome: Outcome) -> list[Row]:
 
 def show(outcome: Outcome, console: Console) -> None:
     """Print the table, what was compared besides tokens, every failure, and the verdict."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("head")
-    for name in ("M", "decisions", "exact", "enclosed", "fallback"):
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("head", no_wrap=True)
+    for name in ("tokens", "exact", "enclosed", "fallback"):
         table.add_column(name, justify="right")
-    table.add_column("reasons")
     table.add_column("candidates\nmean/p50/p99/max", justify="right")
     table.add_column("dis-\nagree", justify="right")
-    table.add_column("seconds", justify="right")
+    table.add_column("sec", justify="right")
+    titles = {"all": "synthetic heads, every M"}
+    shown: set[str] = set()
     for row in rows(outcome):
+        title = titles.get(row.shapes, row.source)
+        if title not in shown:
+            table.add_row(Text(title, style="dim"))
+            shown.add(title)
         c = row.candidates
         table.add_row(
-            row.source,
-            row.shapes,
+            f"  {row.source}" if row.shapes == "all" else f"  M = {row.shapes}",
             f"{row.decisions:,}",
-            *(f"{row.states[state]:,}" for state in ("exact", "enclosed", "fallback")),
-            row.reasons_text,
+            *(f"{row.states[state]:,}" for state in ("exact", "enclosed")),
+            row.reasons_text or "0",
             "-" if c is None else f"{c.mean:.1f}/{c.p50}/{c.p99}/{c.max}",
             Text(f"{row.disagreements:,}", style="bold red" if row.disagreements else "green"),
             f"{row.certified_seconds:.1f}",
@@ -89,6 +93,7 @@ def show(outcome: Outcome, console: Console) -> None:
     console.print()
     stages = ", ".join(f"{total['stage']} {total['compared']:,}" for total in stage_totals(outcome.stages))
     head = outcome.head
+    facts = Table.grid(padding=(0, 2, 0, 0))
     for label, text in (
         ("compared with pyref", f"{stages}; {outcome.differing:,} differ"),
         (
@@ -104,7 +109,8 @@ def show(outcome: Outcome, console: Console) -> None:
         ("ran on", f"{outcome.device_name}; {', '.join(f'{k} {v}' for k, v in outcome.versions.items())}"),
         ("time", f"{sum(outcome.timings.values()):.0f} s"),
     ):
-        console.print(Text(f"{label:20} ", style="dim") + Text(text))
+        facts.add_row(Text(label, style="dim", no_wrap=True), text)
+    console.print(facts, highlight=False)
     for failure in outcome.failures():
         console.print(Text(f"✗ {failure}", style="red"))
     console.print(Text(outcome.verdict(), style="bold green" if outcome.passed else "bold red"))

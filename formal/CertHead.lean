@@ -28,6 +28,7 @@ import CertHead.Sampling.Properties
 import CertHead.State.Code
 import CertHead.State.Properties
 import CertHead.Sum.Fdpa
+import CertHead.Sum.FdpaBits
 import CertHead.Sum.FdpaProperties
 import CertHead.Sum.Models
 import CertHead.Sum.Tree

@@ -2,7 +2,7 @@
 
 A plan is made once for each number of positions, outside graph capture: first the stock arithmetic is
 identified (`identify.py`), then the candidates below and the stock head are timed as CUDA graphs on
-states with a clear winner, and the fastest is kept.
+decode-like states, and the fastest is kept; a gain below MIN_GAIN counts as none.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .triton_head import Tile, TritonPipeline
 
 REPLAYS = 7
 CALLS = 8  # calls in one graph
+MIN_GAIN = 1.05  # states vary, and the stock head's time does not
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,30 @@ def fitting(pipeline: TritonPipeline, positions: int) -> list[Configuration]:
     return out
 
 
-def planted_states(weight: torch.Tensor, positions: int, seed: int = 0) -> torch.Tensor:
-    """Head inputs with one clear winner each, as most decode positions have: bfloat16 [positions, K]."""
-    generator = torch.Generator(device=weight.device).manual_seed(seed)
-    index = torch.randint(0, weight.shape[0], (positions,), generator=generator, device=weight.device)
-    row = torch.nn.functional.normalize(weight[index].float(), dim=1)
-    noise = torch.randn(positions, weight.shape[1], generator=generator, device=weight.device)
-    noise = torch.nn.functional.normalize(noise, dim=1)
-    return (150 * torch.nn.functional.normalize(0.35 * row + noise, dim=1)).bfloat16()
+def decode_like(
+    weight: torch.Tensor, positions: int, seed: int, planted: int = 24, norm: float = 159.0
+) -> torch.Tensor:
+    """Head inputs whose logits look like a decode step's: bfloat16 [positions, K].
+
+    A Gaussian floor, and `planted` rows above it: a leader, a second below it by a gap with median 5 and
+    heavy spread (published medians for a 4B model: 7.3, tenth percentile 0.68), and a tail of others
+    spaced 0.7 apart on average. The norm is the published median of head inputs.
+    """
+    device = weight.device
+    generator = torch.Generator(device=device).manual_seed(seed)
+    noise = torch.randn(positions, weight.shape[1], generator=generator, device=device)
+    base = torch.nn.functional.normalize(noise, dim=1)
+    index = torch.randint(0, weight.shape[0], (positions, planted), generator=generator, device=device)
+    gap = 5 * torch.exp(1.5 * torch.randn(positions, 1, generator=generator, device=device))
+    tail = torch.empty(positions, planted - 2, device=device).exponential_(1 / 0.7, generator=generator)
+    second = 12 + 4 * torch.rand(positions, 1, generator=generator, device=device)
+    logits = torch.cat([second + gap.clamp_max(25), second, second - tail.cumsum(1)], dim=1).clamp_min(0)
+    rows = weight[index].float()
+    cosine = logits / (norm * rows.norm(dim=2))
+    directions = torch.nn.functional.normalize(rows, dim=2)
+    rest = (1 - (cosine**2).sum(1, keepdim=True)).clamp_min(0.05).sqrt()
+    mixed = base * rest + (cosine[:, :, None] * directions).sum(1)
+    return (norm * torch.nn.functional.normalize(mixed, dim=1)).bfloat16()
 
 
 def graph_us(call: Callable[[], object], replays: int = REPLAYS) -> float:
@@ -101,7 +118,7 @@ def make_plan(pipeline: TritonPipeline, positions: int) -> Plan:
     """Identify the stock arithmetic at this batch shape, then time what could serve it."""
     weight = pipeline.weight
     found = identify(pipeline, positions)
-    hidden = planted_states(weight, positions)
+    hidden = decode_like(weight, positions, seed=0)
     stock = graph_us(lambda: torch.argmax(torch.matmul(hidden, weight.T), dim=-1))
     if not found.identified:
         return Plan(None, found, stock, None)
@@ -110,4 +127,4 @@ def make_plan(pipeline: TritonPipeline, positions: int) -> Plan:
         for i, c in enumerate(fitting(pipeline, positions))
     ]
     best_us, _, best = min(timed)
-    return Plan(best if best_us < stock else None, found, stock, best_us)
+    return Plan(best if best_us * MIN_GAIN < stock else None, found, stock, best_us)

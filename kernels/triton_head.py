@@ -118,7 +118,7 @@ class TritonPipeline:
         kernels.screen_kernel[grid](
             self.codes, self.scale, self.residual_codes, self.norm_codes, self.hi, self.lo,
             self.group_codes, self.tail_codes, self.shift, self.unit, self.best, self.tops,
-            self.tops if ends is None else ends, self.observed, self.expected, self.rows,
+            *((self.tops, self.tops) if ends is None else (ends[0], ends[1])), self.observed, self.expected, self.rows,
             2 * self.n_groups, positions, self.n_blocks,
             K=self.columns, LIMBS=limb_count, G=self.groups, G_PAD=self.groups_padded, BLOCK=self.block, BV=tile.rows,
             BM=tile.positions, BK=tile.columns, DIAGNOSTIC=ends is not None, SOFTWARE=INTERPRETED,

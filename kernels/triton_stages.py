@@ -191,7 +191,8 @@ def screen_kernel(
     unit,
     best,  # int32 [M]: ordered best lower end
     tops,  # float32 [M, blocks]: largest upper end of each block
-    ends,  # float32 [2, M, V]: every end, only with DIAGNOSTIC
+    lower_ends,  # float32 [M, V], only with DIAGNOSTIC
+    upper_ends,
     observed,  # int32 [M, row tiles]: sum of the tile's rows, modulo 2^32
     expected,  # int32 [M, checksum rows]: what the checksum rows give
     V,
@@ -250,33 +251,34 @@ def screen_kernel(
         b_ptr += BK
     if LIMBS == 2:
         acc_b += acc_a * 256
-    if checking:
-        to = m[None, :].to(tl.int64) * n_checks + (safe_rows - V)[:, None]
-        tl.store(expected + to, acc_b, mask=row_ok[:, None] & m_ok[None, :])
-    else:
-        total = tl.sum(tl.where(row_ok[:, None], acc_b, 0), axis=0)
-        tl.store(observed + m.to(tl.int64) * row_tiles + tile, total, mask=m_ok)
-        g = tl.arange(0, G_PAD)
-        e = tl.load(residual_codes + safe_rows[:, None] * G + g[None, :], mask=(g < G)[None, :], other=0)
-        h = tl.load(group_codes + m[None, :] * G_PAD + g[:, None])
-        width = tl.dot(e, h, out_dtype=tl.int32)
-        x = tl.load(norm_codes + safe_rows).to(tl.int32)
-        width += x[:, None] * tl.load(tail_codes + m)[None, :]
-        width = (width << tl.load(shift + m)[None, :]) + 1
-        factor = tl.load(scale + safe_rows).to(tl.float32)[:, None] * tl.load(unit + m)[None, :]
-        upper = _upper_end(factor, acc_b + width, SOFTWARE)
-        lower = _lower_end(factor, acc_b - width, SOFTWARE)
-        if DIAGNOSTIC:
-            where = m[None, :].to(tl.int64) * V + safe_rows[:, None]
-            keep = row_ok[:, None] & m_ok[None, :]
-            tl.store(ends + where, lower, mask=keep)
-            tl.store(ends + M.to(tl.int64) * V + where, upper, mask=keep)
-        # rows past the end repeat the last one, which changes no maximum
-        tl.atomic_max(best + m, _ordered(tl.max(lower, axis=0)), mask=m_ok, sem="relaxed")
-        top = tl.max(tl.reshape(upper, (BV // BLOCK, BLOCK, BM)), axis=1)
-        block = tile * (BV // BLOCK) + tl.arange(0, BV // BLOCK)
-        keep_block = (block < n_blocks)[:, None] & m_ok[None, :]
-        tl.store(tops + m[None, :].to(tl.int64) * n_blocks + block[:, None], top, mask=keep_block)
+    to = m[None, :].to(tl.int64) * n_checks + (rows - V)[:, None]
+    tl.store(expected + to, acc_b, mask=(checking & row_ok)[:, None] & m_ok[None, :])
+    row_ok &= rows < V
+    m_ok &= tile < row_tiles
+    total = tl.sum(tl.where(row_ok[:, None], acc_b, 0), axis=0)
+    tl.store(observed + m.to(tl.int64) * row_tiles + tile, total, mask=m_ok)
+    last = tl.minimum(safe_rows, V - 1)
+    g = tl.arange(0, G_PAD)
+    e = tl.load(residual_codes + last[:, None] * G + g[None, :], mask=(g < G)[None, :], other=0)
+    h = tl.load(group_codes + m[None, :] * G_PAD + g[:, None])
+    width = tl.dot(e, h, out_dtype=tl.int32)
+    x = tl.load(norm_codes + last).to(tl.int32)
+    width += x[:, None] * tl.load(tail_codes + m)[None, :]
+    width = (width << tl.load(shift + m)[None, :]) + 1
+    factor = tl.load(scale + last).to(tl.float32)[:, None] * tl.load(unit + m)[None, :]
+    upper = _upper_end(factor, acc_b + width, SOFTWARE)
+    lower = _lower_end(factor, acc_b - width, SOFTWARE)
+    if DIAGNOSTIC:
+        where = m[None, :].to(tl.int64) * V + last[:, None]
+        keep = row_ok[:, None] & m_ok[None, :]
+        tl.store(lower_ends + where, lower, mask=keep)
+        tl.store(upper_ends + where, upper, mask=keep)
+    # rows past the end repeat the last one, which changes no maximum
+    tl.atomic_max(best + m, _ordered(tl.max(lower, axis=0)), mask=m_ok, sem="relaxed")
+    top = tl.max(tl.reshape(upper, (BV // BLOCK, BLOCK, BM)), axis=1)
+    block = tile * (BV // BLOCK) + tl.arange(0, BV // BLOCK)
+    keep_block = (block < n_blocks)[:, None] & m_ok[None, :]
+    tl.store(tops + m[None, :].to(tl.int64) * n_blocks + block[:, None], top, mask=keep_block)
 
 
 @triton.jit

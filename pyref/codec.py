@@ -57,9 +57,7 @@ def encode(value: Exact, fmt: Format) -> int:
     """
     number = exact(value)
     code = round_to_bits(number, fmt, RZ)
-    if number != number:
-        return code
-    if code == fmt.nan_code or decode(code, fmt) != number:
+    if number == number and decode(code, fmt) != number:
         raise ValueError(f"{value!r} is not a value of {fmt}")
     return code
 

@@ -113,8 +113,9 @@ def fdpa_chain_pairs(
     d = np.zeros(len(w), np.uint32)
     for rows in _chunks(len(w)):
         for k in range(0, w.shape[1], group):
-            pair = (step.operand(x[rows, k : k + group].T) for x in (states, rows_of_w))
-            d[rows] = step(*pair, d[rows])
+            columns = slice(k, k + group)
+            weights, lanes = step.operand(rows_of_w[rows, columns].T), step.operand(states[rows, columns].T)
+            d[rows] = step(weights, lanes, d[rows])
     return d
 
 

@@ -177,7 +177,7 @@ def test_kernel_agrees_with_the_evaluator(lean: LeanReference, tmp_path: Path) -
         "open CertHead",
         "def ends (l : List (Int × Int)) (i : Nat) : Interval := ⟨(l.getD i (0, 0)).1, (l.getD i (0, 0)).2⟩",
     ]
-    cases = certify_cases(40)
+    cases = certify_cases(16)
     for shape, ends, values, answer in cases:
         pairs = ", ".join(f"({lo}, {hi})" for lo, hi in zip(ends[::2], ends[1::2], strict=True))
         kind, result = answer.split()

@@ -23,11 +23,8 @@ def inRange (bits : Nat) : Bool := decide (bits / 128 % 256 ≤ 142)
 /-- The operand with the given BF16 bits (zero for infinities and NaN, which `inRange` excludes). -/
 def operandOf (bits : Nat) : Operand := (decodeBf16 bits).getD ⟨0, -126⟩
 
-/-- An operand as an integer on the scale `2^-149`. -/
-def Operand.onScale (a : Operand) : Int := a.sig * 2 ^ ((headScale : Int) + a.exp - 7).toNat
-
 /-- A row of BF16 bits as integers on the scale `2^-149`. -/
-def integersOf (row : List Nat) : List Int := (row.map operandOf).map Operand.onScale
+def integersOf (row : List Nat) : List Int := (row.map operandOf).map (Operand.value headScale)
 
 /-! ## The stock head -/
 
@@ -70,7 +67,7 @@ def gammaSuffices (gammaNum columns : Nat) : Bool :=
 /-- The head lies inside the specified range. -/
 def headInRange (c : HeadConfig) (W : List (List Nat)) (h : List Nat) : Bool :=
   W.all (fun w => decide (w.length = h.length) && w.all inRange) && h.all inRange &&
-    decide (h.length ≤ 2 ^ 16) && decide (0 < c.group) && gammaSuffices c.gammaNum h.length
+    decide (h.length ≤ 2 ^ 16) && decide (0 < c.group)
 
 /-- `Q` of the specification: no row of codes has a larger norm. -/
 def headCodeNorm (columns : Nat) (rows : List QuantizedRow) : Int :=
@@ -85,15 +82,20 @@ def screenAll (c : HeadConfig) (rows : List QuantizedRow) (p : Limbs) (i : Nat) 
 def quantizeHead (c : HeadConfig) (W : List (List Nat)) : List QuantizedRow :=
   W.map fun w => quantizeRow headScale c.group (integersOf w)
 
-/-- **The certified head** for one position in exact mode, from BF16 bits to an outcome. -/
-def certifiedHead (c : HeadConfig) (zeroExp : Option Int) (W : List (List Nat)) (h : List Nat) : Outcome :=
+/-- Quantise, limbs, screen, select and decide, with whatever rescoring returned for the candidates. -/
+def headWith (c : HeadConfig) (rescored : Rescored) (W : List (List Nat)) (h : List Nat) : Outcome :=
   if headInRange c W h then
     let rows := quantizeHead c W
     match limbs? c.limbs headScale c.group c.gammaNum (headCodeNorm h.length rows) (integersOf h) with
     | none => .fallback .refused
-    | some p =>
-      certify toLogit ⟨W.length, c.block, c.capacity⟩ (screenAll c rows p)
-        (.exact fun i => stockAccumulator zeroExp (W.getD i []) h)
+    | some p => certify toLogit ⟨W.length, c.block, c.capacity⟩ (screenAll c rows p) rescored
+  else .fallback .refused
+
+/-- **The certified head** for one position in exact mode, from BF16 bits to an outcome: candidates are rescored
+by the stock kernel's own chain. -/
+def certifiedHead (c : HeadConfig) (zeroExp : Option Int) (W : List (List Nat)) (h : List Nat) : Outcome :=
+  if gammaSuffices c.gammaNum h.length then
+    headWith c (.exact fun i => stockAccumulator zeroExp (W.getD i []) h) W h
   else .fallback .refused
 
 end CertHead

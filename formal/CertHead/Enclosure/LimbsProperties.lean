@@ -149,7 +149,7 @@ theorem limbsOf_encodes (limbs : LimbCount) (B group gammaNum : Nat) (h : List I
 theorem input_lt_units {limbs : LimbCount} {B : Nat} {h : List Int} {x : Int} (hx : x ∈ h) :
     (x.natAbs : Int) < ((2 ^ (limbs.unitBits + 1) : Nat) : Int) * unitOf limbs B h := by
   have h1 := magnitude_le_maxAbs hx
-  have h2 := Nat.lt_log2_self (n := maxAbs h)
+  have h2 : maxAbs h < 2 ^ ((maxAbs h).log2 + 1) := Nat.lt_log2_self
   have h3 : 2 ^ ((maxAbs h).log2 + 1) ≤ 2 ^ (limbs.unitBits + 1) *
       2 ^ max ((maxAbs h).log2 - limbs.unitBits) (B - 40) := by
     rw [← Nat.pow_add]
@@ -164,7 +164,7 @@ theorem eight_bits_leave_room {m e : Nat} (hm : m < 256) (h0 : 0 < m) :
     128 * (m * 2 ^ e) ≤ 255 * 2 ^ (m * 2 ^ e).log2 := by
   have hne : m ≠ 0 := by omega
   have h1 := Nat.log2_self_le hne
-  have h2 := Nat.lt_log2_self (n := m)
+  have h2 : m < 2 ^ (m.log2 + 1) := Nat.lt_log2_self
   have h7 : m.log2 ≤ 7 := by
     have := (Nat.log2_lt hne).2 (show m < 2 ^ 8 from hm)
     omega
@@ -245,12 +245,13 @@ theorem largest_has_eight_bits {B : Nat} {h : List Int}
       have := congrArg Int.natAbs hq
       rw [Int.natAbs_mul, Int.natAbs_natCast, Nat.mul_comm] at this
       exact this
-    refine ⟨q.natAbs, (bf16.grid B).quantumExp x.natAbs, ?_, by omega⟩
     have lt' : x.natAbs < 2 ^ 8 * 2 ^ (bf16.grid B).quantumExp x.natAbs := by
       rw [Nat.mul_comm, ← Nat.pow_add]
       exact lt
-    apply Nat.lt_of_mul_lt_mul_right (a := 2 ^ (bf16.grid B).quantumExp x.natAbs)
-    exact n ▸ lt'
+    generalize (bf16.grid B).quantumExp x.natAbs = k at *
+    refine ⟨q.natAbs, k, ?_, by omega⟩
+    rw [n] at lt'
+    exact Nat.lt_of_mul_lt_mul_right lt'
 
 /-- **The limbs of a BF16 position fit**: high limbs within ±64, low limbs in int8. -/
 theorem limbs_fit_int8 {limbs : LimbCount} {B group gammaNum : Nat} {h : List Int}
@@ -313,7 +314,7 @@ theorem group_codes_fit_int8 {limbs : LimbCount} {u : Int} {group ρ ν gammaNum
     apply firstFrom_holds (p := fun τ => decide (ceilDiv (largest roots) (2 ^ τ) ≤ 127))
     apply decide_eq_true
     apply ceilDiv_le (Nat.two_pow_pos _)
-    have h1 := Nat.lt_log2_self (n := largest roots)
+    have h1 : largest roots < 2 ^ ((largest roots).log2 + 1) := Nat.lt_log2_self
     rw [Nat.pow_succ] at h1
     have h2 : 2 ^ (largest roots).log2 ≤ 2 ^ (ρ + (largest roots).log2) :=
       two_pow_le_two_pow (by omega)

@@ -42,6 +42,10 @@ theorem magnitude_le_of_square_le {x b : Int} (hb : 0 ≤ b) (h : x * x ≤ b * 
 theorem square_le_square {a b : Int} (ha : 0 ≤ a) (h : a ≤ b) : a * a ≤ b * b :=
   Int.mul_le_mul h h ha (Int.le_trans ha h)
 
+/-- A positive factor on both sides can be dropped. -/
+theorem le_of_scaled_le {k a b : Int} (hk : 0 < k) (h : k * a ≤ k * b) : a ≤ b :=
+  Int.le_of_mul_le_mul_left h hk
+
 /-- `(ab)² = a²b²`. -/
 theorem square_mul (a b : Int) : (a * b) * (a * b) = (a * a) * (b * b) := by ac_rfl
 
@@ -256,7 +260,7 @@ theorem dot_eq_sum_of_groups {size : Nat} (hs : 0 < size) {xs ys : List Int}
 
 /-- `⌈n/d⌉ · d` is at least `n`. -/
 theorem le_ceilDiv_mul (n : Nat) {d : Nat} (hd : 0 < d) : n ≤ ceilDiv n d * d := by
-  have := Nat.lt_div_mul_add (a := n + (d - 1)) hd
+  have : n + (d - 1) < (n + (d - 1)) / d * d + d := Nat.lt_div_mul_add hd
   unfold ceilDiv
   omega
 

@@ -185,17 +185,33 @@ theorem residualShift_spec {group : Nat} (h0 : 0 < group) (h : group ≤ 254 * 2
     exact Nat.pow_le_pow_right (by omega) (by unfold residualShift; omega)
   exact Nat.le_trans (Nat.mul_le_mul_right group (Nat.le_trans h2 h1)) (Nat.div_mul_le_self _ _)
 
+/-- And it is the largest that does: `254² < 4^(ρ+1) · group`. -/
+theorem residualShift_is_largest {group : Nat} (h0 : 0 < group) :
+    254 * 254 < 2 ^ (residualShift group + 1) * 2 ^ (residualShift group + 1) * group := by
+  have h1 : 254 * 254 / group < 2 ^ ((254 * 254 / group).log2 + 1) := Nat.lt_log2_self
+  have h2 : 2 ^ ((254 * 254 / group).log2 + 1) ≤
+      2 ^ (residualShift group + 1) * 2 ^ (residualShift group + 1) := by
+    rw [← Nat.pow_add]
+    exact two_pow_le_two_pow (by unfold residualShift; omega)
+  exact (Nat.div_lt_iff_lt_mul h0).1 (Nat.lt_of_lt_of_le h1 h2)
+
 /-- The norm shift leaves room: `127² · K ≤ 255² · 4^ν`. -/
 theorem normShift_spec (columns : Nat) :
     127 * 127 * columns ≤ 255 * 255 * 4 ^ normShift columns := by
   have h : decide (127 * 127 * columns ≤ 255 * 255 * 4 ^ normShift columns) = true := by
     apply firstFrom_holds (p := fun ν => decide (127 * 127 * columns ≤ 255 * 255 * 4 ^ ν))
     apply decide_eq_true
-    have h1 := Nat.lt_log2_self (n := columns)
+    have h1 : columns < 2 ^ (columns.log2 + 1) := Nat.lt_log2_self
     have h2 : 2 ^ (columns.log2 + 1) ≤ 4 ^ (columns.log2 + 1) := Nat.pow_le_pow_left (by omega) _
     rw [Nat.zero_add]
     omega
   exact of_decide_eq_true h
+
+/-- And it is the smallest that does. -/
+theorem normShift_is_smallest {columns ν : Nat} (h : ν < normShift columns) :
+    255 * 255 * 4 ^ ν < 127 * 127 * columns :=
+  Nat.not_le.1 (of_decide_eq_false
+    (firstFrom_is_first (p := fun ν => decide (127 * 127 * columns ≤ 255 * 255 * 4 ^ ν)) _ 0 ν (Nat.zero_le ν) h))
 
 /-- **The residual codes fit int8**: `E ≤ 127`, for groups of at most `254²` columns. -/
 theorem residual_codes_fit_int8 {B group : Nat} (h0 : 0 < group) (hg : group ≤ 254 * 254)
@@ -319,7 +335,7 @@ theorem codes_within_norm_bound {B group : Nat} {w : List Int} {maxNormCode : In
   have sq := square_le_square (by omega) mono
   rw [square_mul (v * maxNormCode + c) s] at sq
   have pos : 0 < s * s := Int.mul_pos hs hs
-  apply Int.le_of_mul_le_mul_left (c := s * s) _ pos
+  apply le_of_scaled_le pos
   rw [Int.mul_comm (s * s) ((v * maxNormCode + c) * (v * maxNormCode + c))]
   omega
 

@@ -178,7 +178,7 @@ theorem screen_encloses_stock_accumulator {group ρ ν gammaNum : Nat} {η y : I
   generalize row.scale = s at *
   generalize p.unit = u at *
   have res' : (et.natAbs : Int) ≤ s * (z * EH) := by
-    apply Int.le_of_mul_le_mul_left (c := d) _ hd
+    apply le_of_scaled_le hd
     have e : s * (d * z) * EH = d * (s * (z * EH)) := by ac_rfl
     omega
   have uet : ((u * et).natAbs : Int) ≤ s * u * (z * EH) := by
@@ -357,7 +357,7 @@ theorem withinGamma_of_bound {D P F A gammaNum : Nat} {η y S : Int} {w h : List
   have g := Int.ofNat_le.2 (Nat.mul_le_mul_right A gamma)
   simp only [Int.natCast_mul, Int.natCast_add] at b g
   have g' : (P : Int) * 2 ^ 40 * A ≤ gammaNum * D * A := g
-  apply Int.le_of_mul_le_mul_left (c := (D : Int)) _ (by omega)
+  apply le_of_scaled_le (show (0 : Int) < D by omega)
   have e1 : (D : Int) * (2 ^ 40 * a) = 2 ^ 40 * (D * a) := by ac_rfl
   have e2 : (P : Int) * 2 ^ 40 * A = 2 ^ 40 * (P * A) := by ac_rfl
   have e3 : (gammaNum : Int) * D * A = D * (gammaNum * A) := by ac_rfl

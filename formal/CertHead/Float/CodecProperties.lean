@@ -1,5 +1,5 @@
 import CertHead.Float.Codec
-import CertHead.Float.RoundProperties
+import CertHead.Float.OverflowProperties
 /-!
 # The codec is a bijection, and its finite values are those of the grid
 -/

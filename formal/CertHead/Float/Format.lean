@@ -48,6 +48,9 @@ def Format.grid (f : Format) (B : Nat) : Grid :=
 /-- The scale `2^-B` is fine enough to hold every finite value of the format. -/
 def Format.FitsScale (f : Format) (B : Nat) : Prop := 0 ≤ (B : Int) + f.qminExp
 
+instance (f : Format) (B : Nat) : Decidable (f.FitsScale B) :=
+  inferInstanceAs (Decidable (0 ≤ (B : Int) + f.qminExp))
+
 /-- A grid that a format can have: some precision, and room for at least one normal binade. -/
 structure Grid.Valid (g : Grid) : Prop where
   prec_pos : 1 ≤ g.prec

@@ -3,7 +3,7 @@ import CertHead.Float.CodecProperties
 # The four formats
 
 Everything that `RoundProperties` and `CodecProperties` prove of an arbitrary format, said of BF16,
-FP16, FP32 and FP64; narrowing from FP32 to BF16; and all BF16 codes by computation.
+FP16, FP32 and FP64; and narrowing from FP32 to BF16.
 -/
 
 namespace CertHead
@@ -48,6 +48,23 @@ structure RoundingLaws (g : Grid) : Prop where
   /-- Rounding down mirrors rounding up. -/
   mirror : ∀ x : Int, roundDown g (-x) = -(roundUp g x)
 
+/-- What rounding into the format does, overflow included. -/
+structure OverflowLaws (g : Grid) : Prop where
+  /-- Every direction is monotone. -/
+  mono : ∀ (mode : Mode) {x y : Int}, x ≤ y → (finish g mode x).le (finish g mode y) = true
+  /-- Every direction fixes the finite values. -/
+  fixes : ∀ (mode : Mode) {x : Int}, FiniteValue g x → finish g mode x = .fin x
+  /-- A finite result is a finite value. -/
+  finite : ∀ {mode : Mode} {x r : Int}, finish g mode x = .fin r → FiniteValue g r
+  /-- The result is never NaN. -/
+  not_nan : ∀ (mode : Mode) (x : Int), finish g mode x ≠ .nan
+  /-- The directed results bracket the argument, infinities included. -/
+  brackets : ∀ x : Int,
+    (finish g .down x).le (.fin x) = true ∧ Ext.le (.fin x) (finish g .up x) = true
+  /-- Rounding to nearest overflows from halfway between the largest finite value and `2^top` on. -/
+  nearest_overflows_iff : ∀ x : Int,
+    finish g .nearestEven x = .inf (decide (x < 0)) ↔ 2 * 2 ^ g.top ≤ 2 * x.natAbs + 2 ^ (g.top - g.prec)
+
 /-- **The laws hold on every grid with at least one significand bit.** -/
 theorem roundingLaws {g : Grid} (hp : 1 ≤ g.prec) : RoundingLaws g where
   mono mode := mode.round_mono hp
@@ -66,6 +83,15 @@ theorem roundingLaws {g : Grid} (hp : 1 ≤ g.prec) : RoundingLaws g where
   odd_nearest := roundNE_neg g
   odd_zero := roundZ_neg g
   mirror := roundDown_neg g
+
+/-- **The overflow laws hold on every valid grid.** -/
+theorem overflowLaws {g : Grid} (hg : g.Valid) : OverflowLaws g where
+  mono mode := finish_mono hg mode
+  fixes mode := finish_of_finiteValue mode
+  finite := finish_finiteValue hg
+  not_nan := finish_ne_nan g
+  brackets x := ⟨finish_down_le g x, le_finish_up g x⟩
+  nearest_overflows_iff x := finish_nearestEven_eq_inf_iff hg x
 
 /-! ## The interchange encodings -/
 
@@ -104,6 +130,66 @@ theorem fp32_roundingLaws (B : Nat) : RoundingLaws (fp32.grid B) :=
 theorem fp64_roundingLaws (B : Nat) : RoundingLaws (fp64.grid B) :=
   roundingLaws (show 1 ≤ 53 by decide)
 
+theorem bf16_overflowLaws {B : Nat} (hB : bf16.FitsScale B) : OverflowLaws (bf16.grid B) :=
+  overflowLaws (grid_valid bf16_interchange (by decide) hB)
+
+theorem fp16_overflowLaws {B : Nat} (hB : fp16.FitsScale B) : OverflowLaws (fp16.grid B) :=
+  overflowLaws (grid_valid fp16_interchange (by decide) hB)
+
+theorem fp32_overflowLaws {B : Nat} (hB : fp32.FitsScale B) : OverflowLaws (fp32.grid B) :=
+  overflowLaws (grid_valid fp32_interchange (by decide) hB)
+
+theorem fp64_overflowLaws {B : Nat} (hB : fp64.FitsScale B) : OverflowLaws (fp64.grid B) :=
+  overflowLaws (grid_valid fp64_interchange (by decide) hB)
+
+/-! ## The codec for each format -/
+
+/-- The bits and the values of a format correspond one to one. -/
+structure CodecLaws (f : Format) (width : Nat) : Prop where
+  /-- The code's width. -/
+  width_eq : f.codeBits = width
+  /-- Every bit pattern survives decoding and encoding. -/
+  encode_decode : ∀ {bits : Nat}, bits < 2 ^ width → encode f (decode f bits) = bits
+  /-- Every datum that has a code survives encoding and decoding. -/
+  decode_encode : ∀ {d : Datum}, d.Canonical f → decode f (encode f d) = d
+  /-- Every bit pattern decodes to a datum that has a code. -/
+  canonical : ∀ bits : Nat, (decode f bits).Canonical f
+  /-- Codes fit the width. -/
+  encode_lt : ∀ {d : Datum}, d.Canonical f → encode f d < 2 ^ width
+  /-- What decodes to a number is a finite value of the grid. -/
+  finite : ∀ {B : Nat}, f.FitsScale B → ∀ {bits : Nat} {x : Int},
+    fromBits f B bits = .fin x → FiniteValue (f.grid B) x
+  /-- Every value of the format survives the way through its bits. -/
+  from_to : ∀ {B : Nat}, f.FitsScale B → ∀ {a : Ext}, a.InFormat f B →
+    fromBits f B (toBits f B a) = a
+
+theorem codecLaws {f : Format} {w width : Nat} (h : f.Interchange w) (hw : f.codeBits = width) :
+    CodecLaws f width where
+  width_eq := hw
+  encode_decode hb := CertHead.encode_decode (by rwa [hw])
+  decode_encode := CertHead.decode_encode
+  canonical := decode_canonical f
+  encode_lt hc := by rw [← hw]; exact CertHead.encode_lt hc
+  finite hB := fromBits_finiteValue h hB
+  from_to hB := fromBits_toBits h hB
+
+theorem codeBits_eq {f : Format} {w : Nat} (h : f.Interchange w) : f.codeBits = f.prec + w := by
+  have := h.prec_ge
+  unfold Format.codeBits Format.fracBits
+  rw [interchange_expWidth h]
+  omega
+
+/-- **The BF16 codec is a bijection onto 16-bit codes.** -/
+theorem bf16_codecLaws : CodecLaws bf16 16 := codecLaws bf16_interchange (codeBits_eq bf16_interchange)
+/-- **The FP16 codec is a bijection onto 16-bit codes.** -/
+theorem fp16_codecLaws : CodecLaws fp16 16 := codecLaws fp16_interchange (codeBits_eq fp16_interchange)
+/-- **The FP32 codec is a bijection onto 32-bit codes.** -/
+theorem fp32_codecLaws : CodecLaws fp32 32 := codecLaws fp32_interchange (codeBits_eq fp32_interchange)
+/-- **The FP64 codec is a bijection onto 64-bit codes.** -/
+theorem fp64_codecLaws : CodecLaws fp64 64 := codecLaws fp64_interchange (codeBits_eq fp64_interchange)
+
+/-! ## What the decision needs -/
+
 /-- **`RoundModel` holds for real BF16 rounding**, subnormals included, with BF16's own spacing. -/
 theorem roundModel_bf16 (B : Nat) : RoundModel (roundNE (bf16.grid B)) (bf16.grid B).quantum :=
   roundModel_roundNE (show 1 ≤ 8 by decide)
@@ -131,85 +217,5 @@ theorem representable_fp32_of_bf16 (B : Nat) {x : Int} (h : Representable (bf16.
   refine representable_of_coarser ?_ (show 8 ≤ 24 by decide) h
   show ((B : Int) + (-126 - ((24 : Nat) - 1))).toNat ≤ ((B : Int) + (-126 - ((8 : Nat) - 1))).toNat
   omega
-
-/-! ## All BF16 codes by computation -/
-
-/-- `p` holds of every number below `n`. -/
-def allBelow (p : Nat → Bool) : Nat → Bool
-  | 0 => true
-  | n + 1 => p n && allBelow p n
-
-theorem of_allBelow {p : Nat → Bool} : ∀ {n : Nat}, allBelow p n = true → ∀ k, k < n → p k = true
-  | 0, _, _, hk => absurd hk (Nat.not_lt_zero _)
-  | n + 1, h, k, hk => by
-    have h' : (p n && allBelow p n) = true := h
-    rw [Bool.and_eq_true] at h'
-    by_cases e : k = n
-    · rw [e]; exact h'.1
-    · exact of_allBelow h'.2 k (by omega)
-
-/-- A normal magnitude's code, from a shift that is seen to be the right one. The kernel has no fast
-`log2`, so the computation below takes the shift from the code and checks it. -/
-theorem encodeMag_of_shift {f : Format} {mag shift : Nat}
-    (h₁ : 2 ^ f.fracBits ≤ mag / 2 ^ shift) (h₂ : mag / 2 ^ shift < 2 ^ (f.fracBits + 1)) :
-    encodeMag f mag = (shift + 1) * 2 ^ f.fracBits + (mag / 2 ^ shift - 2 ^ f.fracBits) := by
-  have hk := Nat.two_pow_pos shift
-  have h₃ := (Nat.le_div_iff_mul_le hk).1 h₁
-  have h₄ := (Nat.div_lt_iff_lt_mul hk).1 h₂
-  rw [← Nat.pow_add] at h₃ h₄
-  have hge : 2 ^ f.fracBits ≤ mag := Nat.le_trans (two_pow_le_two_pow (by omega)) h₃
-  have h0 : mag ≠ 0 := by
-    have := Nat.two_pow_pos f.fracBits
-    omega
-  have hlog : mag.log2 = f.fracBits + shift := (Nat.log2_eq_iff h0).2
-    ⟨h₃, by rwa [show f.fracBits + shift + 1 = f.fracBits + 1 + shift by omega]⟩
-  unfold encodeMag
-  dsimp only
-  rw [if_neg (Nat.not_lt.2 hge), hlog, Nat.add_sub_cancel_left]
-
-/-- The BF16 code with sign and exponent field `head` and fraction `frac` survives decoding and
-encoding. -/
-def bf16CodeSurvives (head frac : Nat) : Bool :=
-  match decode bf16 (128 * head + frac) with
-  | .finite neg mag =>
-    (Nat.ble (mag + 1) 128 && Nat.beq (signBit bf16 neg + mag) (128 * head + frac)) ||
-      (Nat.ble 128 (mag / 2 ^ (head % 256 - 1)) && Nat.ble (mag / 2 ^ (head % 256 - 1) + 1) 256 &&
-        Nat.beq (signBit bf16 neg + ((head % 256 - 1 + 1) * 128 + (mag / 2 ^ (head % 256 - 1) - 128)))
-          (128 * head + frac))
-  | d => Nat.beq (encode bf16 d) (128 * head + frac)
-
-theorem encode_decode_of_survives {head frac : Nat} (h : bf16CodeSurvives head frac = true) :
-    encode bf16 (decode bf16 (128 * head + frac)) = 128 * head + frac := by
-  unfold bf16CodeSurvives at h
-  match hd : decode bf16 (128 * head + frac) with
-  | .finite neg mag =>
-    rw [hd] at h
-    dsimp only at h
-    rw [Bool.or_eq_true, Bool.and_eq_true, Bool.and_eq_true, Bool.and_eq_true] at h
-    show signBit bf16 neg + encodeMag bf16 mag = _
-    rcases h with ⟨h₁, h₂⟩ | ⟨⟨h₁, h₂⟩, h₃⟩
-    · have hsub : encodeMag bf16 mag = mag := if_pos (Nat.le_of_ble_eq_true h₁)
-      rw [hsub]
-      exact Nat.eq_of_beq_eq_true h₂
-    · rw [encodeMag_of_shift (f := bf16) (Nat.le_of_ble_eq_true h₁) (Nat.le_of_ble_eq_true h₂)]
-      exact Nat.eq_of_beq_eq_true h₃
-  | .inf neg => rw [hd] at h; exact Nat.eq_of_beq_eq_true h
-  | .nan neg payload => rw [hd] at h; exact Nat.eq_of_beq_eq_true h
-
-theorem bf16_all_codes_survive :
-    allBelow (fun head => allBelow (bf16CodeSurvives head) 128) 512 = true := by decide +kernel
-
-/-- **All `2^16` BF16 codes, computed one by one by the kernel:** decoding and encoding gives the code
-back. (`encode_decode` proves the same for every format.) -/
-theorem bf16_encode_decode_by_computation (bits : Nat) (h : bits < 2 ^ 16) :
-    encode bf16 (decode bf16 bits) = bits := by
-  have h₁ := of_allBelow bf16_all_codes_survive (bits / 128) (by omega)
-  have h₂ := encode_decode_of_survives (of_allBelow h₁ (bits % 128) (by omega))
-  rwa [Nat.div_add_mod] at h₂
-
-/-- **All `2^16` BF16 codes:** decoding, encoding and decoding again gives the same datum. -/
-theorem bf16_decode_encode_by_computation (bits : Nat) (h : bits < 2 ^ 16) :
-    decode bf16 (encode bf16 (decode bf16 bits)) = decode bf16 bits := by
-  rw [bf16_encode_decode_by_computation bits h]
 
 end CertHead

@@ -622,168 +622,25 @@ theorem Mode.round_representable {g : Grid} (hp : 1 ≤ g.prec) (mode : Mode) (x
   · exact roundUp_representable hp x
   · exact roundDown_representable hp x
 
-/-! ## Overflow -/
-
-/-- `maxFinite` bounds every finite value of the grid. -/
-theorem natAbs_le_maxFinite {g : Grid} (hp : 1 ≤ g.prec) {z : Int} (hz : FiniteValue g z) :
-    z.natAbs ≤ g.maxFinite := by
-  obtain ⟨hr, hlt⟩ := hz
-  unfold Grid.maxFinite
-  by_cases hsmall : z.natAbs < 2 ^ (g.top - 1)
-  · have hle : 2 ^ (g.top - g.prec) ≤ 2 ^ (g.top - 1) := two_pow_le_two_pow (by omega)
-    by_cases ht : g.top = 0
-    · rw [ht] at hlt hsmall
-      omega
-    · have : 2 ^ g.top = 2 ^ (g.top - 1) * 2 := by
-        rw [← Nat.pow_succ]
-        exact congrArg (2 ^ ·) (by omega)
-      omega
-  · -- in the top binade the spacing is at least `2^(top-prec)`, which divides `2^top` too
-    have hz0 : z.natAbs ≠ 0 := by
-      have := Nat.two_pow_pos (g.top - 1)
-      omega
-    have hlog := (Nat.le_log2 hz0).2 (Nat.le_of_not_lt hsmall)
-    have hd : 2 ^ (g.top - g.prec) ∣ z.natAbs := by
-      refine Nat.dvd_trans (Nat.pow_dvd_pow 2 ?_) (Int.ofNat_dvd_left.1 hr)
-      unfold Grid.quantumExp
-      omega
-    have ht : 2 ^ (g.top - g.prec) ∣ 2 ^ g.top := Nat.pow_dvd_pow 2 (by omega)
-    have h := add_le_of_dvd_of_lt (two_pow_cast_pos _) (Int.natCast_dvd_natCast.2 hd)
-      (Int.natCast_dvd_natCast.2 ht) (Int.ofNat_lt.2 hlt)
+/-- **Every direction errs by less than one spacing.** -/
+theorem Mode.round_error_lt (g : Grid) (mode : Mode) (x : Int) :
+    (mode.round g x - x).natAbs < g.quantum x.natAbs := by
+  have h₁ := roundDown_le g x
+  have h₂ := lt_roundDown_add_quantum g x
+  have h₃ := le_roundUp g x
+  have h₄ := roundUp_lt_add_quantum g x
+  cases mode
+  · have h : roundNE g x = roundDown g x ∨ roundNE g x = roundUp g x :=
+      roundNE_eq_roundDown_or_roundUp g x
+    show (roundNE g x - x).natAbs < _
     omega
-
-/-- The largest finite value is one. -/
-theorem maxFinite_finiteValue {g : Grid} (hg : g.Valid) : FiniteValue g g.maxFinite := by
-  have hp := hg.prec_pos
-  have hroom := hg.normal_room
-  have hpos := Nat.two_pow_pos (g.top - g.prec)
-  have hle : 2 ^ (g.top - g.prec) ≤ 2 ^ g.top := two_pow_le_two_pow (by omega)
-  refine ⟨representable_of_two_pow_dvd (e := g.top - g.prec) hp (by omega) ?_ ?_, ?_⟩
-  · refine Int.natCast_dvd_natCast.2 (Nat.dvd_sub (Nat.pow_dvd_pow 2 (by omega)) (Nat.dvd_refl _))
-  · rw [Int.natAbs_natCast, show g.top - g.prec + g.prec = g.top by omega]
-    exact Nat.sub_le _ _
-  · rw [Int.natAbs_natCast]
-    unfold Grid.maxFinite
+  · have h := roundZ_eq_roundDown_or_roundUp g x
+    show (roundZ g x - x).natAbs < _
     omega
-
-theorem finiteValue_neg {g : Grid} {x : Int} (h : FiniteValue g x) : FiniteValue g (-x) :=
-  ⟨representable_neg h.1, by rw [Int.natAbs_neg]; exact h.2⟩
-
-theorem finish_of_lt {g : Grid} {mode : Mode} {x : Int} (h : (mode.round g x).natAbs < 2 ^ g.top) :
-    finish g mode x = .fin (mode.round g x) := if_pos h
-
-theorem finish_of_ge {g : Grid} {mode : Mode} {x : Int} (h : 2 ^ g.top ≤ (mode.round g x).natAbs) :
-    finish g mode x = overflow g mode (decide (mode.round g x < 0)) := if_neg (Nat.not_lt.2 h)
-
-/-- **A finite value is rounded to itself** in every direction. -/
-theorem finish_of_finiteValue {g : Grid} (mode : Mode) {x : Int} (h : FiniteValue g x) :
-    finish g mode x = .fin x := by
-  have e := mode.round_of_representable h.1
-  rw [finish_of_lt (by rw [e]; exact h.2), e]
-
-theorem overflow_ne_nan (g : Grid) (mode : Mode) (neg : Bool) : overflow g mode neg ≠ .nan := by
-  cases mode <;> cases neg <;> exact Ext.noConfusion
-
-theorem overflow_finiteValue {g : Grid} (hg : g.Valid) {mode : Mode} {neg : Bool} {r : Int}
-    (h : overflow g mode neg = .fin r) : FiniteValue g r := by
-  have hm := maxFinite_finiteValue hg
-  have hm' := finiteValue_neg hm
-  revert h
-  cases mode <;> cases neg <;> intro h <;> cases h <;> assumption
-
-/-- **Rounding into a format never gives "not a number".** -/
-theorem finish_ne_nan (g : Grid) (mode : Mode) (x : Int) : finish g mode x ≠ .nan := by
-  by_cases h : (mode.round g x).natAbs < 2 ^ g.top
-  · rw [finish_of_lt h]
-    exact Ext.noConfusion
-  · rw [finish_of_ge (Nat.le_of_not_lt h)]
-    exact overflow_ne_nan g mode _
-
-/-- **A finite result is a finite value of the format.** -/
-theorem finish_finiteValue {g : Grid} (hg : g.Valid) {mode : Mode} {x r : Int}
-    (h : finish g mode x = .fin r) : FiniteValue g r := by
-  by_cases hlt : (mode.round g x).natAbs < 2 ^ g.top
-  · rw [finish_of_lt hlt] at h
-    cases h
-    exact ⟨mode.round_representable hg.prec_pos x, hlt⟩
-  · rw [finish_of_ge (Nat.le_of_not_lt hlt)] at h
-    exact overflow_finiteValue hg h
-
-theorem Ext.fin_le_fin {x y : Int} (h : x ≤ y) : Ext.le (.fin x) (.fin y) = true := decide_eq_true h
-
-theorem Ext.le_refl_of_ne_nan {a : Ext} (h : a ≠ .nan) : Ext.le a a = true := by
-  cases a with
-  | fin x => exact Ext.fin_le_fin (Int.le_refl x)
-  | inf neg => cases neg <;> rfl
-  | nan => exact absurd rfl h
-
-theorem Ext.le_trans {a b c : Ext} (hab : a.le b = true) (hbc : b.le c = true) : a.le c = true := by
-  match a, b, c with
-  | .fin x, .fin y, .fin z =>
-    exact Ext.fin_le_fin (Int.le_trans (of_decide_eq_true hab) (of_decide_eq_true hbc))
-  | .nan, _, _ => exact Bool.noConfusion hab
-  | .fin _, .nan, _ => exact Bool.noConfusion hab
-  | .inf true, .nan, _ => exact Bool.noConfusion hab
-  | .inf false, .nan, _ => exact Bool.noConfusion hab
-  | _, .fin _, .nan => exact Bool.noConfusion hbc
-  | _, .inf true, .nan => exact Bool.noConfusion hbc
-  | _, .inf false, .nan => exact Bool.noConfusion hbc
-  | .inf true, _, .fin _ => rfl
-  | .inf true, _, .inf true => rfl
-  | .inf true, _, .inf false => rfl
-  | .fin _, _, .inf false => rfl
-  | .inf false, _, .inf false => rfl
-  | .fin _, .inf true, _ => exact Bool.noConfusion hab
-  | .inf false, .inf true, _ => exact Bool.noConfusion hab
-  | .inf false, .fin _, _ => exact Bool.noConfusion hab
-  | _, .inf false, .fin _ => exact Bool.noConfusion hbc
-  | _, .inf false, .inf true => exact Bool.noConfusion hbc
-  | _, .fin _, .inf true => exact Bool.noConfusion hbc
-
-/-- **Rounding into a format, overflow included, is monotone** in every direction. -/
-theorem finish_mono {g : Grid} (hg : g.Valid) (mode : Mode) {x y : Int} (h : x ≤ y) :
-    (finish g mode x).le (finish g mode y) = true := by
-  have hp := hg.prec_pos
-  have hr := mode.round_mono hp h
-  have hm := Nat.two_pow_pos (g.top - g.prec)
-  by_cases hx : (mode.round g x).natAbs < 2 ^ g.top
-  · have bx := natAbs_le_maxFinite hp ⟨mode.round_representable hp x, hx⟩
-    rw [finish_of_lt hx]
-    by_cases hy : (mode.round g y).natAbs < 2 ^ g.top
-    · rw [finish_of_lt hy]
-      exact Ext.fin_le_fin hr
-    · rw [finish_of_ge (Nat.le_of_not_lt hy), decide_eq_false (by omega)]
-      cases mode
-      · rfl
-      · exact Ext.fin_le_fin (by omega)
-      · rfl
-      · exact Ext.fin_le_fin (by omega)
-  · rw [finish_of_ge (Nat.le_of_not_lt hx)]
-    by_cases hy : (mode.round g y).natAbs < 2 ^ g.top
-    · have by' := natAbs_le_maxFinite hp ⟨mode.round_representable hp y, hy⟩
-      rw [finish_of_lt hy, decide_eq_true (show mode.round g x < 0 by omega)]
-      cases mode
-      · rfl
-      · exact Ext.fin_le_fin (by omega)
-      · exact Ext.fin_le_fin (by omega)
-      · rfl
-    · rw [finish_of_ge (Nat.le_of_not_lt hy)]
-      by_cases sx : mode.round g x < 0
-      · rw [decide_eq_true sx]
-        by_cases sy : mode.round g y < 0
-        · rw [decide_eq_true sy]
-          cases mode
-          · rfl
-          all_goals first | rfl | exact Ext.fin_le_fin (Int.le_refl _)
-        · rw [decide_eq_false sy]
-          cases mode
-          · rfl
-          · exact Ext.fin_le_fin (by omega)
-          · rfl
-          · rfl
-      · rw [decide_eq_false sx, decide_eq_false (by omega)]
-        cases mode
-        all_goals first | rfl | exact Ext.fin_le_fin (Int.le_refl _)
+  · show (roundUp g x - x).natAbs < _
+    omega
+  · show (roundDown g x - x).natAbs < _
+    omega
 
 /-! ## The model that the decision theorems use -/
 

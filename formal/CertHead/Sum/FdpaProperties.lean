@@ -48,25 +48,26 @@ theorem quantum_roundZ {g : Grid} (hp : 1 ≤ g.prec) (x : Int) :
     rw [roundZ_neg, Int.natAbs_neg, Int.natAbs_neg] at h
     rw [h]
 
-/-- The relative error of truncation, with the subnormal range as an absolute term. -/
-theorem roundZ_relative_or_subnormal {g : Grid} (hp : 1 ≤ g.prec) (x : Int) :
-    2 ^ (g.prec - 1) * (roundZ g x - x).natAbs ≤ x.natAbs + 2 ^ (g.prec - 1) * 2 ^ g.qmin := by
-  have h := Nat.mul_le_mul_left (2 ^ (g.prec - 1)) (roundZ_error g x)
-  by_cases hn : 2 ^ (g.qmin + g.prec - 1) ≤ x.natAbs
-  · have h1 := two_pow_mul_quantum_le hp hn
-    have h2 : 2 ^ (g.prec - 1) * (g.quantum x.natAbs - 1) ≤ 2 ^ (g.prec - 1) * g.quantum x.natAbs :=
-      Nat.mul_le_mul_left _ (Nat.sub_le _ _)
+/-- One spacing, against the magnitude: relative in the normal range, `2^qmin` below it. -/
+theorem quantum_relative_or_subnormal {g : Grid} (hp : 1 ≤ g.prec) (n : Nat) :
+    2 ^ (g.prec - 1) * g.quantum n ≤ n + 2 ^ (g.prec - 1) * 2 ^ g.qmin := by
+  by_cases hn : 2 ^ (g.qmin + g.prec - 1) ≤ n
+  · have := two_pow_mul_quantum_le hp hn
     omega
-  · have hq : g.quantum x.natAbs = 2 ^ g.qmin := by
+  · have hq : g.quantum n = 2 ^ g.qmin := by
       unfold Grid.quantum Grid.quantumExp
-      by_cases h0 : x.natAbs = 0
+      by_cases h0 : n = 0
       · rw [h0, Nat.log2_zero, Nat.max_eq_left (by omega)]
       · have := (Nat.log2_lt h0).2 (Nat.lt_of_not_le hn)
         rw [Nat.max_eq_left (by omega)]
-    have h2 : 2 ^ (g.prec - 1) * (g.quantum x.natAbs - 1) ≤ 2 ^ (g.prec - 1) * 2 ^ g.qmin := by
-      rw [hq]
-      exact Nat.mul_le_mul_left _ (Nat.sub_le _ _)
-    omega
+    rw [hq]
+    exact Nat.le_add_left _ _
+
+/-- The relative error of truncation, with the subnormal range as an absolute term. -/
+theorem roundZ_relative_or_subnormal {g : Grid} (hp : 1 ≤ g.prec) (x : Int) :
+    2 ^ (g.prec - 1) * (roundZ g x - x).natAbs ≤ x.natAbs + 2 ^ (g.prec - 1) * 2 ^ g.qmin :=
+  Nat.le_trans (Nat.mul_le_mul_left _ (Nat.le_trans (roundZ_error g x) (Nat.sub_le _ _)))
+    (quantum_relative_or_subnormal hp x.natAbs)
 
 namespace Fdpa
 
@@ -192,6 +193,49 @@ theorem natAbs_step_le {m : Fdpa} (hp : 1 ≤ m.acc.prec) (c : Int) (ts : List F
 /-- The result of a step is a value of the accumulator's format. -/
 theorem step_representable {m : Fdpa} (hp : 1 ≤ m.acc.prec) (c : Int) (ts : List FdpaTerm) :
     Representable m.acc (m.step c ts) := roundZ_representable hp _
+
+/-- **A step is exact** where no term is cut and the sum is a value of the accumulator's format. -/
+theorem step_exact {m : Fdpa} {c : Int} {ts : List FdpaTerm}
+    (hc : (2 : Int) ^ m.cutExp c ts ∣ c) (hts : ∀ t ∈ ts, (2 : Int) ^ m.cutExp c ts ∣ t.value)
+    (hrep : Representable m.acc (c + exactSum ts)) : m.step c ts = c + exactSum ts := by
+  have key : ∀ us : List FdpaTerm, (∀ t ∈ us, (2 : Int) ^ m.cutExp c ts ∣ t.value) →
+      cutSum (m.cutExp c ts) us = exactSum us := by
+    intro us
+    induction us with
+    | nil => exact fun _ => rfl
+    | cons u us ih =>
+      intro h
+      rw [cutSum_cons, exactSum_cons, cut_of_dvd (h u (List.mem_cons_self ..)),
+        ih fun t ht => h t (List.mem_cons_of_mem _ ht)]
+  have h : m.alignedSum c ts = c + exactSum ts := by
+    have e : m.alignedSum c ts = cut (m.cutExp c ts) c + cutSum (m.cutExp c ts) ts := rfl
+    rw [e, cut_of_dvd hc, key ts hts]
+  have e : m.step c ts = roundZ m.acc (m.alignedSum c ts) := rfl
+  rw [e, h, roundZ_of_representable hrep]
+
+theorem maxExp_perm (m : Fdpa) (c : Int) {ts us : List FdpaTerm} (h : ts.Perm us) :
+    m.maxExp c ts = m.maxExp c us := by
+  have e : ∀ t us, m.maxExp c (t :: us) = max t.exp (m.maxExp c us) := fun _ _ => rfl
+  induction h with
+  | nil => rfl
+  | cons t _ ih => rw [e, e, ih]
+  | swap s t us => rw [e, e, e, e]; omega
+  | trans _ _ h1 h2 => exact h1.trans h2
+
+theorem cutSum_perm (q : Nat) {ts us : List FdpaTerm} (h : ts.Perm us) :
+    cutSum q ts = cutSum q us := by
+  induction h with
+  | nil => rfl
+  | cons t _ ih => rw [cutSum_cons, cutSum_cons, ih]
+  | swap s t us => rw [cutSum_cons, cutSum_cons, cutSum_cons, cutSum_cons]; omega
+  | trans _ _ h1 h2 => exact h1.trans h2
+
+/-- **The order of the terms within a step does not matter.** -/
+theorem step_perm (m : Fdpa) (c : Int) {ts us : List FdpaTerm} (h : ts.Perm us) :
+    m.step c ts = m.step c us := by
+  have e : ∀ vs, m.step c vs = roundZ m.acc
+      (cut (m.maxExp c vs - m.fraction) c + cutSum (m.maxExp c vs - m.fraction) vs) := fun _ => rfl
+  rw [e, e, maxExp_perm m c h, cutSum_perm _ h]
 
 /-! ## Chains -/
 

@@ -11,21 +11,6 @@ namespace CertHead
 
 /-! ## Rounded additions are nodes -/
 
-/-- One spacing, against the magnitude: relative in the normal range, `2^qmin` below it. -/
-theorem quantum_relative_or_subnormal {g : Grid} (hp : 1 ≤ g.prec) (n : Nat) :
-    2 ^ (g.prec - 1) * g.quantum n ≤ n + 2 ^ (g.prec - 1) * 2 ^ g.qmin := by
-  by_cases hn : 2 ^ (g.qmin + g.prec - 1) ≤ n
-  · have := two_pow_mul_quantum_le hp hn
-    omega
-  · have hq : g.quantum n = 2 ^ g.qmin := by
-      unfold Grid.quantum Grid.quantumExp
-      by_cases h0 : n = 0
-      · rw [h0, Nat.log2_zero, Nat.max_eq_left (by omega)]
-      · have := (Nat.log2_lt h0).2 (Nat.lt_of_not_le hn)
-        rw [Nat.max_eq_left (by omega)]
-    rw [hq]
-    exact Nat.le_add_left _ _
-
 /-- Rounding in any direction moves a value by at most one spacing. -/
 theorem Mode.round_error (mode : Mode) (g : Grid) (x : Int) :
     (mode.round g x - x).natAbs ≤ g.quantum x.natAbs := by
@@ -142,6 +127,60 @@ theorem foldHalves_bound {g : Grid} (hp : 1 ≤ g.prec) (hq : g.qmin = 0) {k : N
     (by simp only [Nat.mul_one]; exact hk)
   rw [SumTree.error, hv, hl.1, hl.2] at h
   simp only [Nat.mul_one, Nat.mul_zero, Nat.add_zero] at h
+  exact h
+
+/-! ## The usual shapes, rounded -/
+
+/-- **Sequential**: `n` additions in turn, each rounded in any direction, `u = 2^(1-prec)`:
+`|s - Σx| ≤ ((1+u)^n - 1)·Σ|x| + (1+u)^n·n·2^qmin`. -/
+theorem sequential_sum_bound {g : Grid} (hp : 1 ≤ g.prec) (mode : Mode) (xs : List Int) :
+    (2 ^ (g.prec - 1)) ^ xs.length * (xs.foldl (roundedAdd mode g) 0 - xs.sum).natAbs
+      ≤ ((2 ^ (g.prec - 1) + 1) ^ xs.length - (2 ^ (g.prec - 1)) ^ xs.length) * absSum xs
+        + (2 ^ (g.prec - 1) + 1) ^ xs.length * (xs.length * 2 ^ g.qmin) := by
+  have h := SumTree.sum_gamma_bound (Nat.two_pow_pos _)
+    (SumTree.sequentialTerms_obeys (roundedAdd_within hp mode) 0 xs)
+    (SumTree.sequentialTerms_depth (roundedAdd mode g) 0 xs)
+  have hn : (SumTree.sequentialTerms (roundedAdd mode g) 0 xs).nodeCount = xs.length := by
+    rw [SumTree.sequentialTerms, SumTree.sequential_nodeCount, SumTree.nodeCount,
+      SumTree.nodeCountList_map_leaf, List.length_map]
+    omega
+  rw [SumTree.error, SumTree.sequentialTerms_value, SumTree.sequentialTerms_leaves, hn,
+    List.sum_cons, Int.zero_add, absSum_cons, Int.natAbs_zero, Nat.zero_add] at h
+  exact h
+
+/-- **Pairwise**: `n ≤ 2^k` terms, additions rounded to nearest on a grid without a floor:
+`|s - Σx| ≤ ((1+u)^k - 1)·Σ|x|`, `u = 2^-prec`. -/
+theorem pairwise_sum_bound {g : Grid} (hp : 1 ≤ g.prec) (hq : g.qmin = 0) {k : Nat} {xs : List Int}
+    (h0 : 0 < xs.length) (hk : xs.length ≤ 2 ^ k) :
+    (2 ^ g.prec) ^ k
+        * ((SumTree.pairwise (roundedAdd .nearestEven g) k (xs.map .leaf)).value - xs.sum).natAbs
+      ≤ ((2 ^ g.prec + 1) ^ k - (2 ^ g.prec) ^ k) * absSum xs := by
+  have hd := SumTree.pairwise_depth (roundedAdd .nearestEven g) k (xs.map .leaf)
+  have hl := SumTree.pairwise_leaves (roundedAdd .nearestEven g) k (xs.map .leaf)
+    (by rw [List.length_map]; exact h0) (by rw [List.length_map]; exact hk)
+  rw [SumTree.depthList_map_leaf, Nat.zero_add] at hd
+  rw [SumTree.leavesList_map_leaf] at hl
+  have h := SumTree.sum_gamma_bound (Nat.two_pow_pos _)
+    (SumTree.pairwise_obeys (roundedAdd_nearest_within_without_floor hp hq) k _
+      (SumTree.obeysList_map_leaf _ xs)) hd
+  rw [SumTree.error, hl] at h
+  simp only [Nat.mul_zero, Nat.add_zero] at h
+  exact h
+
+/-- **Blocked, and split-K with partial results in the same format**: blocks of at most `b` terms,
+`n = b + number of blocks`, each addition rounded in any direction: the γ bound with depth `n`. -/
+theorem blocked_sum_bound {g : Grid} (hp : 1 ≤ g.prec) (mode : Mode) {blocks : List (List Int)}
+    {b n : Nat} (hb : ∀ xs ∈ blocks, xs.length ≤ b) (hn : n = b + blocks.length) :
+    (2 ^ (g.prec - 1)) ^ n
+        * ((SumTree.blocked (roundedAdd mode g) blocks).value - blocks.flatten.sum).natAbs
+      ≤ ((2 ^ (g.prec - 1) + 1) ^ n - (2 ^ (g.prec - 1)) ^ n) * absSum blocks.flatten
+        + (2 ^ (g.prec - 1) + 1) ^ n
+          * ((SumTree.blocked (roundedAdd mode g) blocks).nodeCount * 2 ^ g.qmin) := by
+  have hl := SumTree.blocked_leaves (roundedAdd mode g) blocks
+  have h := SumTree.sum_gamma_bound (Nat.two_pow_pos _)
+    (SumTree.blocked_obeys (roundedAdd_within hp mode) blocks)
+    (n := n) (by rw [hn]; exact SumTree.blocked_depth _ hb)
+  rw [SumTree.error, hl.1, hl.2] at h
   exact h
 
 /-! ## The any-order model -/
