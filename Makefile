@@ -29,8 +29,8 @@ lint: env
 
 types: env  ## mypy cannot follow the editable install, so it gets a tree of links
 	@mkdir -p build/types/certhead && for p in pyref kernels conformance; do ln -sfn ../../../$$p build/types/certhead/$$p; done
-	@MYPYPATH=build/types $(BIN)/mypy --namespace-packages --explicit-package-bases \
-	  -p certhead.pyref -p certhead.kernels -p certhead.conformance
+	@cd build/types && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml --namespace-packages \
+	  --explicit-package-bases -p certhead.pyref -p certhead.kernels -p certhead.conformance
 
 proofs: env  ## check every Lean proof
 	@scripts/check_lean.sh

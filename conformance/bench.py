@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
-
 from certhead.kernels import CertifiedHead
 from certhead.kernels.identify import as_record, evidence_key
-from certhead.kernels.plan import decode_like, graph_us
+from certhead.kernels.plan import Configuration, decode_like, graph_us
 from certhead.kernels.triton_engine import TritonEngine
+from rich.console import Console
+from rich.table import Table
 
 SCHEMA = "certhead.bench/1"
 BATCHES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
@@ -52,7 +51,9 @@ def bench_head(weight: torch.Tensor, batches: tuple[int, ...], console: Console)
     return [_bench_batch(engine, weight, positions, console) for positions in batches]
 
 
-def _bench_batch(engine: TritonEngine, weight: torch.Tensor, positions: int, console: Console) -> dict[str, Any]:
+def _bench_batch(
+    engine: TritonEngine, weight: torch.Tensor, positions: int, console: Console
+) -> dict[str, Any]:
     plan = engine.plan(positions)
     inputs = [decode_like(weight, positions, seed) for seed in range(INPUTS)]
     before = engine.counters()
@@ -74,9 +75,11 @@ def _bench_batch(engine: TritonEngine, weight: torch.Tensor, positions: int, con
     }
     if plan.configuration is not None:
         row["limbs"] = plan.configuration.limb_count
+        row["checksum"] = plan.configuration.checksum
+        row["checksum_cost"] = round(plan.checksum_cost or 0.0, 4)
         row["tile"] = vars(plan.configuration.tile)
-        row["stages_us"] = _stages(engine, inputs[0], plan.configuration.limb_count)
-        screened = weight.shape[0] * (weight.shape[1] * (1 + 2 / 256) + engine.pipeline.groups + 3)
+        row["stages_us"] = _stages(engine, inputs[0], plan.configuration)
+        screened = engine.copy.codes.numel() + engine.metadata_bytes
         row["screen_tb_per_s"] = round(screened / row["stages_us"]["screen"] / 1e6, 3)
     console.print(
         f"  {weight.shape[0]}×{weight.shape[1]} M={positions}: stock {stock_us:.1f} µs, "
@@ -120,13 +123,10 @@ def _graph(call: Any) -> torch.cuda.CUDAGraph:
     return graph
 
 
-def _stages(engine: TritonEngine, hidden: torch.Tensor, limb_count: int) -> dict[str, float]:
-    """µs of each stage alone; select and rescore by the difference that their launch makes."""
+def _stages(engine: TritonEngine, hidden: torch.Tensor, c: Configuration) -> dict[str, float]:
+    """µs of each stage alone; select and rescore less the resets that repeating them needs."""
     pipeline, positions = engine.pipeline, hidden.shape[0]
-    configuration = engine.plans[positions].configuration
-    assert configuration is not None
-    tile = configuration.tile
-    pipeline.run(hidden, tile, limb_count)
+    pipeline.run(hidden, c.tile, c.limb_count)
 
     def select() -> None:
         pipeline.counts.zero_()
@@ -139,9 +139,9 @@ def _stages(engine: TritonEngine, hidden: torch.Tensor, limb_count: int) -> dict
 
     reset = graph_us(lambda: (pipeline.digests.zero_(), pipeline.arrivals.zero_())) / 2
     times = {
-        "limbs": graph_us(lambda: pipeline.limbs(hidden, limb_count)),
-        "screen": graph_us(lambda: pipeline.screen(positions, tile, limb_count)),
-        "verify": graph_us(lambda: pipeline.verify(positions, tile, limb_count)),
+        "limbs": graph_us(lambda: pipeline.limbs(hidden, c.limb_count)),
+        "screen": graph_us(lambda: pipeline.screen(positions, c.tile, c.limb_count, checksum=c.checksum)),
+        "verify": graph_us(lambda: pipeline.verify(positions, c.tile, c.limb_count)),
         "select": graph_us(select) - 2 * reset,
         "rescore": graph_us(rescore) - reset,
     }
@@ -160,7 +160,10 @@ def run_bench(
         weight = gaussian_head(Shape(rows, columns), device)
         record["rows"] += bench_head(weight, batches, console)
         key = evidence_key(weight, 0)
-        record |= {"device": key["device"], "versions": {k: key[k] for k in ("cuda", "cublas", "torch", "triton")}}
+        record |= {
+            "device": key["device"],
+            "versions": {k: key[k] for k in ("cuda", "cublas", "torch", "triton")},
+        }
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(record, indent=1) + "\n")
         del weight

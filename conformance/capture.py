@@ -226,7 +226,7 @@ def encode_batch(tokenizer: Any, prompts: Sequence[str]) -> tuple[torch.Tensor, 
     return encoded["input_ids"], encoded["attention_mask"]
 
 
-@torch.inference_mode()
+@torch.no_grad()
 def generate(model: Any, ids: torch.Tensor, mask: torch.Tensor, steps: int, eos: int) -> Part:
     """Greedy decoding of `steps` tokens for a batch [B, T], keeping the head's input at each position.
 

@@ -12,10 +12,10 @@ from collections.abc import Iterable
 
 import numpy as np
 import torch
-
 from certhead.kernels import torch_stages as reference
 from certhead.kernels.decision import Reason
 from certhead.kernels.quantize import bits
+from certhead.kernels.rounding import power_of_two
 from certhead.kernels.triton_head import INTERPRETED, Tile, TritonPipeline
 from certhead.pyref.fdpa_vector import fdpa_chain_vector
 
@@ -34,7 +34,7 @@ def compare_kernels(
     _poison(pipeline)
     pipeline.limbs(hidden, limb_count)
     ends = torch.full((2, positions, rows), torch.nan, device=hidden.device)
-    pipeline.screen(positions, tile, limb_count, ends)
+    pipeline.screen(positions, tile, limb_count, ends=ends)
     pipeline.verify(positions, tile, limb_count)
     pipeline.select(positions)
     out: list[StageResult] = []
@@ -43,7 +43,7 @@ def compare_kernels(
         (pipeline.lo[:positions], limb.lo),
         (pipeline.group_codes[:positions, : pipeline.groups], limb.group_codes),
         (pipeline.tail_codes[:positions].long(), limb.tail_codes),
-        (pipeline.unit[:positions], reference.power_of_two(limb.unit_exp).float()),
+        (pipeline.unit[:positions], power_of_two(limb.unit_exp).float()),
         (pipeline.reasons[:positions], limb.reasons),
     ]
     if limb_count == 2:

@@ -66,12 +66,14 @@ def plot_candidates(outcome: Outcome) -> str:
     smallest = min(run.batch_size for run in outcome.runs)
     groups = [(kind, _counts(outcome.select(kind), smallest)) for kind in ("model", "synthetic")]
     largest = max([1, *(int(counts.max()) for _, counts in groups if counts.size)])
-    edges = 2.0 ** (np.arange(0, 2 * np.log2(largest) + 3) / 2) - 1e-9
+    edges = 2.0 ** np.arange(0, np.floor(np.log2(largest)) + 2) - 0.5  # 1, 2–3, 4–7, ...
     colors = {"model": COLORS["enclosed"], "synthetic": "#9aa5b4"}
     for kind, counts in groups:
         if counts.size:
             axes.hist(counts, bins=edges.tolist(), color=colors[kind], alpha=0.85, label=f"{kind} heads")
     axes.set(xscale="log", yscale="log", xlabel="candidates per decision", ylabel="decisions")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_major_formatter("{x:g}")
     axes.legend(frameon=False)
     return _svg(figure)
 

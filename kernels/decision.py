@@ -33,9 +33,7 @@ class Reason(IntEnum):
     SLOWER = 7  # the stock head is faster at this batch shape
 
 
-REASON_NAMES: tuple[str | None, ...] = tuple(
-    None if r is Reason.NONE else r.name.lower() for r in Reason
-)
+REASON_NAMES: tuple[str | None, ...] = tuple(None if r is Reason.NONE else r.name.lower() for r in Reason)
 """The names that reports and pyref use, by code."""
 
 

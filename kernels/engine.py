@@ -21,6 +21,10 @@ class Engine(Protocol):
     def mode(self) -> str:
         """`exact` or `enclosed`."""
 
+    @property
+    def metadata_bytes(self) -> int:
+        """Bytes that the back end keeps beside the int8 codes."""
+
     def tokens(self, hidden: torch.Tensor) -> torch.Tensor:
         """Tokens, int64 [M]."""
 

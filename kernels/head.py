@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-
 from certhead.pyref import head as spec
 from certhead.pyref.models import ANY_ORDER, ErrorModel
 
@@ -69,12 +68,14 @@ class CertifiedHead(torch.nn.Module):
         self.error_model = model
         self.block = block
         self.capacity = capacity
-        self.group = min(group or spec.default_group(columns), columns)
+        self.backend = ("cuda" if weight.is_cuda else "torch") if backend == "auto" else backend
+        if group is None:
+            group = _kernel_group(columns) if self.backend == "cuda" else spec.default_group(columns)
+        self.group = min(group, columns)
         self.gamma_num = model.gamma_num(columns)
         self.digest = _digest(weight)
         self._version = weight._version
         copy = quantize(weight, self.group, progress)
-        self.backend = ("cuda" if weight.is_cuda else "torch") if backend == "auto" else backend
         self.engine: Engine
         if self.backend == "cuda":
             from .triton_engine import TritonEngine  # Triton is an optional dependency
@@ -137,8 +138,8 @@ class CertifiedHead(torch.nn.Module):
 
     @property
     def metadata_bytes(self) -> int:
-        """Bytes of scales and norms beside the codes."""
-        return self.copy.metadata_bytes
+        """Bytes of scales, norms and checksums beside the codes."""
+        return self.engine.metadata_bytes
 
     def extra_repr(self) -> str:
         v, k = self.weight.shape
@@ -200,6 +201,12 @@ class CertifiedHead(torch.nn.Module):
             raise ValueError(f"hidden is on {hidden.device}, the head on {self.weight.device}")
         if self.weight._version != self._version:
             raise RuntimeError("the weights were modified in place after build; build a new head")
+
+
+def _kernel_group(columns: int) -> int:
+    from .triton_head import preferred_group
+
+    return preferred_group(columns)
 
 
 def _check_weight(weight: torch.Tensor) -> None:

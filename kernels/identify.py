@@ -104,7 +104,9 @@ def probe_states(weight: torch.Tensor, positions: int, seed: int) -> Iterator[tu
         yield "rows", (row * 100 + normal(positions, columns)).bfloat16()
 
 
-def identify(pipeline: TritonPipeline, positions: int, *, logits: int = LOGITS, seed: int = 0) -> Identification:
+def identify(
+    pipeline: TritonPipeline, positions: int, *, logits: int = LOGITS, seed: int = 0
+) -> Identification:
     """Compare the re-score's BF16 bits with the stock head's at one batch shape.
 
     Runs every distribution at least once and as many batches as `logits` needs; stops at the first batch

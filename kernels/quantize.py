@@ -13,7 +13,6 @@ from fractions import Fraction
 from functools import cached_property
 
 import torch
-
 from certhead.pyref import head as spec
 
 from .rounding import bf16_up
@@ -111,5 +110,3 @@ def row_of(copy: QuantizedHead, i: int) -> spec.QuantizedRow:
         residual_codes=tuple(copy.residual_codes[i].tolist()),
         norm_code=int(copy.norm_codes[i]),
     )
-
-

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 import torch
-
 from certhead.pyref import head as spec
 
 from . import torch_stages as stages
@@ -33,6 +32,11 @@ class TorchEngine:
     def mode(self) -> str:
         """`exact` or `enclosed`."""
         return (spec.Mode.EXACT if self.exact is not None else spec.Mode.ENCLOSED).value
+
+    @property
+    def metadata_bytes(self) -> int:
+        """Bytes beside the int8 codes."""
+        return self.copy.metadata_bytes
 
     def tokens(self, hidden: torch.Tensor) -> torch.Tensor:
         """Tokens, int64 [M]; counted."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 
 import torch
-
 from certhead.pyref import head as spec
 
 from .decision import Reason
@@ -161,9 +160,7 @@ def upper_end(factor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return fp32_up(fp32_up(value).double() * factor)
 
 
-def screen(
-    copy: QuantizedHead, limb: LimbTensors, block: int
-) -> tuple[torch.Tensor, torch.Tensor]:
+def screen(copy: QuantizedHead, limb: LimbTensors, block: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Stage `screen`, summarised: best lower end [M] and largest upper end of each block [M, blocks].
 
     Both float32.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-
 from certhead.pyref import head as spec
 
 from .decision import REASON_NAMES, Decision, Reason, State
@@ -30,6 +29,11 @@ class TritonEngine:
         """Candidates are rescored exactly or not at all."""
         return spec.Mode.EXACT.value
 
+    @property
+    def metadata_bytes(self) -> int:
+        """Bytes beside the int8 codes."""
+        return self.pipeline.metadata_bytes
+
     def plan(self, positions: int) -> Plan:
         """The plan for a batch shape, made on first use. Waits for the device."""
         if positions not in self.plans:
@@ -53,9 +57,9 @@ class TritonEngine:
         if reason is not None:
             self._stock[reason] += hidden.shape[0]
             return torch.argmax(torch.matmul(hidden, self.weight.T), dim=-1)
-        configuration = self.plans[hidden.shape[0]].configuration
-        assert configuration is not None
-        return self.pipeline.run(hidden.contiguous(), configuration.tile, configuration.limb_count)
+        c = self.plans[hidden.shape[0]].configuration
+        assert c is not None
+        return self.pipeline.run(hidden.contiguous(), c.tile, c.limb_count, checksum=c.checksum)
 
     def decide(self, hidden: torch.Tensor) -> Decision:
         """Tokens with states, reasons and blocks; single candidates are not told apart here."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import torch
 import triton
-
 from certhead.pyref import head as spec
 
 from . import triton_stages as kernels
@@ -28,13 +27,9 @@ class Tile:
     stages: int
 
 
-def default_tile(positions: int) -> Tile:
-    """The tile for a batch shape; measured on an H200 (conformance/evidence)."""
-    if positions <= 16:
-        return Tile(64, 16, 256, 4, 3)
-    if positions <= 32:
-        return Tile(128, 32, 128, 4, 3)
-    return Tile(128, 64, 128, 8, 3)
+def preferred_group(columns: int) -> int:
+    """Columns per residual norm that give at most 16 groups: one aligned load a row."""
+    return 16 * spec.ceil_div(columns, 256)
 
 
 def checksum_rows(codes: torch.Tensor) -> torch.Tensor:
@@ -67,13 +62,16 @@ class TritonPipeline:
         rows, columns = weight.shape
         self.n_groups = spec.ceil_div(rows, CHECK_ROWS)
         self.codes = torch.cat([copy.codes, checksum_rows(copy.codes)])
-        self.copy = replace(copy, codes=self.codes[:rows])  # one copy in memory, not two
         device = weight.device
         self.rows, self.columns, self.group = rows, columns, copy.group
         groups = copy.residual_codes.shape[1]
         self.groups_padded = max(32, triton.next_power_of_2(groups))
         self.groups = groups
-        self.residual_codes = copy.residual_codes
+        self.groups_stride = 16 * spec.ceil_div(groups, 16)  # rows of residual codes start at 16 bytes
+        padding = (0, self.groups_stride - groups)
+        self.residual_codes = torch.nn.functional.pad(copy.residual_codes, padding).contiguous()
+        residual_codes = self.residual_codes[:, :groups]
+        self.copy = replace(copy, codes=self.codes[:rows], residual_codes=residual_codes)  # held once
         self.n_blocks = spec.ceil_div(rows, block)
         m = max_positions
         self.code_norm = copy.code_norm
@@ -98,30 +96,54 @@ class TritonPipeline:
         self.totals = torch.zeros(8, dtype=torch.int64, device=device)
         self.tops = torch.empty((m, self.n_blocks), dtype=torch.float32, device=device)
 
+    @property
+    def metadata_bytes(self) -> int:
+        """Bytes beside the codes: residual and norm codes, scales, checksum rows."""
+        parts = (self.residual_codes, self.norm_codes, self.scale, self.codes[self.rows :])
+        return sum(t.numel() * t.element_size() for t in parts)
+
+    @property
+    def work_bytes(self) -> int:
+        """Bytes of the static work buffers."""
+        parts = (
+            self.hi, self.lo, self.group_codes, self.tail_codes, self.shift, self.unit, self.reasons,
+            self.best, self.winner, self.counts, self.tokens, self.work, self.digests, self.observed,
+            self.expected, self.totals, self.tops,
+        )  # fmt: skip
+        return sum(t.numel() * t.element_size() for t in parts)
+
     def limbs(self, hidden: torch.Tensor, limb_count: int = 2) -> None:
         """Stage limbs into the static buffers."""
         kernels.limbs_kernel[(hidden.shape[0],)](
             hidden, self.hi, self.lo, self.group_codes, self.tail_codes, self.shift, self.unit,
-            self.reasons, self.best, self.winner, self.counts, self.work_size, self.arrivals, self.digests, self.gamma_num,
-            self.code_norm, K=self.columns, LIMBS=limb_count, GROUP=self.group,
+            self.reasons, self.best, self.winner, self.counts, self.work_size, self.arrivals,
+            self.digests, self.gamma_num, self.code_norm, K=self.columns, LIMBS=limb_count, GROUP=self.group,
             GROUP_PAD=triton.next_power_of_2(self.group), G_PAD=self.groups_padded,
             RHO=spec.residual_shift(self.group), NU=spec.norm_shift(self.columns), num_warps=8,
         )  # fmt: skip
 
     def screen(
-        self, positions: int, tile: Tile | None = None, limb_count: int = 2, ends: torch.Tensor | None = None
+        self,
+        positions: int,
+        tile: Tile,
+        limb_count: int = 2,
+        *,
+        checksum: bool = True,
+        ends: torch.Tensor | None = None,
     ) -> None:
         """Stage screen; with `ends` (float32 [2, M, V]) every interval end is written as well."""
-        tile = tile or default_tile(positions)
-        tiles = triton.cdiv(self.rows, tile.rows) + triton.cdiv(2 * self.n_groups, tile.rows)
+        tiles = triton.cdiv(self.rows, tile.rows)
+        if checksum:
+            tiles += triton.cdiv(2 * self.n_groups, tile.rows)
         grid = (tiles * triton.cdiv(positions, tile.positions),)
         kernels.screen_kernel[grid](
             self.codes, self.scale, self.residual_codes, self.norm_codes, self.hi, self.lo,
             self.group_codes, self.tail_codes, self.shift, self.unit, self.best, self.tops,
-            *((self.tops, self.tops) if ends is None else (ends[0], ends[1])), self.observed, self.expected, self.rows,
-            2 * self.n_groups, positions, self.n_blocks,
-            K=self.columns, LIMBS=limb_count, G=self.groups, G_PAD=self.groups_padded, BLOCK=self.block, BV=tile.rows,
-            BM=tile.positions, BK=tile.columns, DIAGNOSTIC=ends is not None, SOFTWARE=INTERPRETED,
+            *((self.tops, self.tops) if ends is None else (ends[0], ends[1])), self.observed,
+            self.expected, self.rows, 2 * self.n_groups, positions, self.n_blocks,
+            K=self.columns, LIMBS=limb_count, G_STRIDE=self.groups_stride, G_PAD=self.groups_padded,
+            BLOCK=self.block, BV=tile.rows, BM=tile.positions, BK=tile.columns, CHECKSUM_ROWS=checksum,
+            DIAGNOSTIC=ends is not None, SOFTWARE=INTERPRETED,
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
@@ -173,14 +195,14 @@ class TritonPipeline:
         return out
 
     def run(
-        self, hidden: torch.Tensor, tile: Tile | None = None, limb_count: int = 2
+        self, hidden: torch.Tensor, tile: Tile, limb_count: int = 2, *, checksum: bool = True
     ) -> torch.Tensor:
         """All stages; returns the static token buffer's first M entries."""
         positions = hidden.shape[0]
         self.limbs(hidden, limb_count)
-        tile = tile or default_tile(positions)
-        self.screen(positions, tile, limb_count)
-        self.verify(positions, tile, limb_count)
+        self.screen(positions, tile, limb_count, checksum=checksum)
+        if checksum:
+            self.verify(positions, tile, limb_count)
         self.select(positions)
         self.rescore(hidden)
         return self.tokens[:positions]

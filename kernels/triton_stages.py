@@ -61,7 +61,9 @@ def _lower_end(factor, end, SOFTWARE: tl.constexpr):
     """RD32(factor · RD32(end)) for int32 end and float32 factor."""
     if SOFTWARE:
         return _fp32_down(_fp32_down(end.to(tl.float64)).to(tl.float64) * factor.to(tl.float64))
-    down = tl.inline_asm_elementwise("cvt.rm.f32.s32 $0, $1;", "=f,r", [end], tl.float32, is_pure=True, pack=1)
+    down = tl.inline_asm_elementwise(
+        "cvt.rm.f32.s32 $0, $1;", "=f,r", [end], tl.float32, is_pure=True, pack=1
+    )
     return tl.inline_asm_elementwise(
         "mul.rm.f32 $0, $1, $2;", "=f,f,f", [down, factor], tl.float32, is_pure=True, pack=1
     )
@@ -181,7 +183,7 @@ def limbs_kernel(
 def screen_kernel(
     codes,  # int8 [V + checksum rows, K]
     scale,  # bf16 [V]
-    residual_codes,  # int8 [V, G]
+    residual_codes,  # int8 [V, G_STRIDE], columns from G on zero
     norm_codes,  # uint8 [V]
     hi,  # the limbs; buffers hold BM rows at least, whatever M
     lo,
@@ -201,30 +203,34 @@ def screen_kernel(
     n_blocks,
     K: tl.constexpr,
     LIMBS: tl.constexpr,
-    G: tl.constexpr,
+    G_STRIDE: tl.constexpr,
     G_PAD: tl.constexpr,
     BLOCK: tl.constexpr,
     BV: tl.constexpr,
     BM: tl.constexpr,
     BK: tl.constexpr,
+    CHECKSUM_ROWS: tl.constexpr,
     DIAGNOSTIC: tl.constexpr,
     SOFTWARE: tl.constexpr,
 ):
     """Stage screen and its block summary for BV rows and BM positions.
 
-    The last tiles take the checksum rows, whose integer product is the sum of the products of the rows
-    that they sum up: `verify_kernel` compares the two.
+    With CHECKSUM_ROWS the last tiles take the checksum rows, whose integer product is the sum of the
+    products of the rows that they sum up: `verify_kernel` compares the two.
     """
     m_tiles = tl.cdiv(M, BM)
     row_tiles = tl.cdiv(V, BV)
     tile = tl.program_id(0) // m_tiles  # neighbours share the rows, so the copy is read from memory once
-    checking = tile >= row_tiles
-    first = tl.where(checking, V + (tile - row_tiles) * BV, tile * BV)
-    end = tl.where(checking, V + n_checks, V)
-    rows = first + tl.arange(0, BV)
     m = (tl.program_id(0) % m_tiles) * BM + tl.arange(0, BM)
-    row_ok = rows < end
     m_ok = m < M
+    first = tile * BV
+    end = V
+    if CHECKSUM_ROWS:
+        checking = tile >= row_tiles
+        first = tl.where(checking, V + (tile - row_tiles) * BV, first)
+        end = tl.where(checking, V + n_checks, V)
+    rows = first + tl.arange(0, BV)
+    row_ok = rows < end
     safe_rows = tl.where(row_ok, rows, end - 1).to(tl.int64)
     k = tl.arange(0, BK)
     q_ptr = codes + safe_rows[:, None] * K + k[None, :]
@@ -251,15 +257,16 @@ def screen_kernel(
         b_ptr += BK
     if LIMBS == 2:
         acc_b += acc_a * 256
-    to = m[None, :].to(tl.int64) * n_checks + (rows - V)[:, None]
-    tl.store(expected + to, acc_b, mask=(checking & row_ok)[:, None] & m_ok[None, :])
-    row_ok &= rows < V
-    m_ok &= tile < row_tiles
-    total = tl.sum(tl.where(row_ok[:, None], acc_b, 0), axis=0)
-    tl.store(observed + m.to(tl.int64) * row_tiles + tile, total, mask=m_ok)
+    if CHECKSUM_ROWS:
+        check = m[None, :].to(tl.int64) * n_checks + (rows - V)[:, None]
+        tl.store(expected + check, acc_b, mask=((rows >= V) & row_ok)[:, None] & m_ok[None, :])
+        row_ok = rows < V
+        m_ok = m < tl.where(checking, 0, M)
+        total = tl.sum(tl.where(row_ok[:, None], acc_b, 0), axis=0)
+        tl.store(observed + m.to(tl.int64) * row_tiles + tile, total, mask=m_ok)
     last = tl.minimum(safe_rows, V - 1)
     g = tl.arange(0, G_PAD)
-    e = tl.load(residual_codes + last[:, None] * G + g[None, :], mask=(g < G)[None, :], other=0)
+    e = tl.load(residual_codes + last[:, None] * G_STRIDE + g[None, :], mask=(g < G_STRIDE)[None, :], other=0)
     h = tl.load(group_codes + m[None, :] * G_PAD + g[:, None])
     width = tl.dot(e, h, out_dtype=tl.int32)
     x = tl.load(norm_codes + last).to(tl.int32)

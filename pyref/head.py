@@ -304,9 +304,7 @@ def _rne64(x: Fraction) -> Fraction:
     return Fraction(round_to(x, FP64, RoundingMode.RNE))
 
 
-def rescore_enclosed(
-    row_bits: Sequence[int], hidden_bits: Sequence[int], gamma: Fraction
-) -> tuple[int, int]:
+def rescore_enclosed(row_bits: Sequence[int], hidden_bits: Sequence[int], gamma: Fraction) -> tuple[int, int]:
     """Stage `rescore`, enclosed mode: FP32 bits of an interval that holds the stock accumulator."""
     products = [a * b for a, b in zip(_values(row_bits), _values(hidden_bits), strict=True)]
     z, mass = fold(products), fold([abs(p) for p in products])

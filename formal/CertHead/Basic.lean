@@ -62,7 +62,7 @@ theorem floor_mul_of_dvd {q x : Int} (h : q ∣ x) : x / q * q = x := by
   rw [floor_mul_eq, Int.emod_eq_zero_of_dvd h, Int.sub_zero]
 
 /-- A multiple of `q` strictly above `z`, itself a multiple, is at least one `q` above. -/
-theorem add_le_of_dvd_of_lt {q z w : Int} (hq : 0 < q) (hz : q ∣ z) (hw : q ∣ w) (h : z < w) : z + q ≤ w := by
+theorem add_le_of_dvd_of_lt {q z w : Int} (hz : q ∣ z) (hw : q ∣ w) (h : z < w) : z + q ≤ w := by
   have hd : q ∣ w - z := Int.dvd_sub hw hz
   have := Int.le_of_dvd (by omega) hd
   omega

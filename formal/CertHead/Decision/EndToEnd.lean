@@ -67,6 +67,13 @@ private theorem products_on_scale (z : Option Int) : ∀ a b : List Operand, (�
     rw [list, exactSum_cons, magnitude_cons, first, rest.1, Int.natCast_add, rest.2]
     exact ⟨rfl, rfl⟩
 
+private theorem operands_are_bf16 {row : List Nat} (inside : ∀ b, b ∈ row → inRange b = true) :
+    ∀ x ∈ row.map operandOf, x.Bf16 15 := by
+  intro x mem
+  obtain ⟨b, hb, e⟩ := List.mem_map.1 mem
+  rw [← e]
+  exact in_range_operand_is_bf16 (inside b hb)
+
 /-- **The stock accumulator satisfies the stock model**, by proof: the Hopper chain over in-range rows is within
 `γ·Σ|w·h| + η` of the exact dot product. -/
 theorem stock_accumulator_is_within_gamma {z : Option Int} (zero_small : ZeroIsSmall z) {w h : List Nat}
@@ -74,13 +81,8 @@ theorem stock_accumulator_is_within_gamma {z : Option Int} (zero_small : ZeroIsS
     (w_in_range : ∀ b, b ∈ w → inRange b = true) (h_in_range : ∀ b, b ∈ h → inRange b = true)
     (gamma : gammaSuffices gammaNum h.length = true) :
     WithinGamma gammaNum (floorTerm headScale) (integersOf w) (integersOf h) (stockAccumulator z w h) := by
-  have ok : ∀ r : List Nat, (∀ b, b ∈ r → inRange b = true) → ∀ x ∈ r.map operandOf, x.Bf16 15 := by
-    intro r inside x mem
-    obtain ⟨b, hb, e⟩ := List.mem_map.1 mem
-    rw [← e]
-    exact in_range_operand_is_bf16 (inside b hb)
-  have terms := products_on_scale z _ _ (ok w w_in_range) (ok h h_in_range)
-  have bound := hopper_stock_bound (B := 2 * headScale) (by decide) zero_small (ok w w_in_range) (ok h h_in_range)
+  have terms := products_on_scale z _ _ (operands_are_bf16 w_in_range) (operands_are_bf16 h_in_range)
+  have bound := hopper_stock_bound_tight (B := 2 * headScale) (by decide) zero_small (operands_are_bf16 w_in_range) (operands_are_bf16 h_in_range)
     (K := h.length) (by rw [List.length_map, same_length]) (by rw [List.length_map]) columns rfl
     (of_decide_eq_true gamma)
   exact withinGamma_of_bound (D := 2 ^ 40) (P := gammaNum) (F := 2 ^ 40 * 2 ^ (2 * headScale - 90)) (by decide)
@@ -112,6 +114,36 @@ theorem stock_accumulator_is_the_chains_answer (z : Option Int) {w h : List Nat}
   rw [decodeRow_of_in_range h h_in_range] at dh
   rw [answer, ← Option.some.inj dw, ← Option.some.inj dh]
   rfl
+
+/-- No logit overflows: rounding with an unbounded exponent is rounding to BF16 here. -/
+theorem stock_logit_is_finite (z : Option Int) {w h : List Nat} (same_length : w.length = h.length)
+    (columns : h.length ≤ 2 ^ 16) (w_in_range : ∀ b, b ∈ w → inRange b = true)
+    (h_in_range : ∀ b, b ∈ h → inRange b = true) :
+    FiniteValue (bf16.grid (2 * headScale)) (toLogit (stockAccumulator z w h)) := by
+  have precise : 1 ≤ (bf16.grid (2 * headScale)).prec := by decide
+  have terms := magnitude_le (products_forall (m := hopper (2 * headScale) z) (P := Operand.Bf16 15)
+    (Q := fun t => t.value.natAbs ≤ 2 ^ (2 * headScale + 32)) (fun x y hx hy => natAbs_product_lt rfl hx hy)
+    (operands_are_bf16 w_in_range) (operands_are_bf16 h_in_range))
+  rw [products_length _ (K := h.length) (by rw [List.length_map, same_length]) (by rw [List.length_map])] at terms
+  have chain := natAbs_chain_le (m := hopper (2 * headScale) z) (by rw [hopper_acc_prec]; omega)
+    (blocksOf 16 ((hopper (2 * headScale) z).products (w.map operandOf) (h.map operandOf))) 0
+  rw [blocksOf_flatten (by omega), Int.natAbs_zero, Nat.zero_add] at chain
+  have whole : (stockAccumulator z w h).natAbs ≤ 2 ^ 16 * 2 ^ (2 * headScale + 32) :=
+    Nat.le_trans chain (Nat.le_trans terms (Nat.mul_le_mul_right _ columns))
+  have power : (2 : Nat) ^ 16 * 2 ^ (2 * headScale + 32) = 2 ^ (2 * headScale + 48) := by
+    rw [← Nat.pow_add]
+    exact congrArg (2 ^ ·) (by unfold headScale; omega)
+  rw [power] at whole
+  have fixed : toLogit ((2 ^ (2 * headScale + 48) : Nat) : Int) = ((2 ^ (2 * headScale + 48) : Nat) : Int) :=
+    roundNE_of_representable (representable_two_pow precise (by decide))
+  have high := roundNE_mono precise (show stockAccumulator z w h ≤ ((2 ^ (2 * headScale + 48) : Nat) : Int) by omega)
+  have low := roundNE_mono precise (show -((2 ^ (2 * headScale + 48) : Nat) : Int) ≤ stockAccumulator z w h by omega)
+  rw [roundNE_neg] at low
+  have room : 2 ^ (2 * headScale + 48) < 2 ^ (bf16.grid (2 * headScale)).top :=
+    Nat.pow_lt_pow_right (by omega) (by decide)
+  unfold toLogit at fixed ⊢
+  rw [fixed] at high low
+  exact ⟨roundNE_representable precise _, by omega⟩
 
 /-- **Sound for every stock kernel inside the error model.** Let `y` be the accumulators of any kernel that
 satisfies `|y − Σ w·h| ≤ γ·Σ|w·h| + η` (any order, any split), and let rescoring return or enclose them. Then the

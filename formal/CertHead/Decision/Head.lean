@@ -59,10 +59,10 @@ structure HeadConfig where
   capacity : Nat
   deriving Repr
 
-/-- `γ` is not smaller than the Hopper chain's over `K` products: `gammaNum/2^40 ≥ (1 + 21·2^-25)^⌈K/16⌉ − 1`. -/
+/-- `γ` is not smaller than the Hopper chain's over `K` products: `gammaNum/2^40 ≥ (1 + 20·2^-25)^⌈K/16⌉ − 1`. -/
 def gammaSuffices (gammaNum columns : Nat) : Bool :=
   let s := (columns + 15) / 16
-  decide (2 ^ 40 * ((2 ^ 25 + 21) ^ s - (2 ^ 25) ^ s) ≤ gammaNum * (2 ^ 25) ^ s)
+  decide (2 ^ 40 * ((2 ^ 25 + 20) ^ s - (2 ^ 25) ^ s) ≤ gammaNum * (2 ^ 25) ^ s)
 
 /-- The head lies inside the specified range. -/
 def headInRange (c : HeadConfig) (W : List (List Nat)) (h : List Nat) : Bool :=

@@ -211,7 +211,8 @@ theorem normShift_spec (columns : Nat) :
 theorem normShift_is_smallest {columns ν : Nat} (h : ν < normShift columns) :
     255 * 255 * 4 ^ ν < 127 * 127 * columns :=
   Nat.not_le.1 (of_decide_eq_false
-    (firstFrom_is_first (p := fun ν => decide (127 * 127 * columns ≤ 255 * 255 * 4 ^ ν)) _ 0 ν (Nat.zero_le ν) h))
+    (firstFrom_is_first (p := fun ν => decide (127 * 127 * columns ≤ 255 * 255 * 4 ^ ν)) _ 0 ν
+      (Nat.zero_le ν) h))
 
 /-- **The residual codes fit int8**: `E ≤ 127`, for groups of at most `254²` columns. -/
 theorem residual_codes_fit_int8 {B group : Nat} (h0 : 0 < group) (hg : group ≤ 254 * 254)
@@ -269,7 +270,8 @@ theorem norm_code_fits_uint8 (B group : Nat) (w : List Int) :
   simp only [Int.natCast_mul, en] at h3 ⊢
   have e1 : ((1 : Nat) : Int) * ((1 : Nat) : Int) * sumSq w = sumSq w := by
     rw [show ((1 : Nat) : Int) = 1 from rfl, Int.one_mul, Int.one_mul]
-  have e2 : (w.length : Int) * (127 * s * (127 * s)) = ((127 : Nat) : Int) * ((127 : Nat) : Int) * w.length * (s * s) := by
+  have e2 : (w.length : Int) * (127 * s * (127 * s)) =
+      ((127 : Nat) : Int) * ((127 : Nat) : Int) * w.length * (s * s) := by
     show _ = (127 : Int) * 127 * _ * _
     ac_rfl
   have e3 : ((255 : Nat) : Int) * ((p : Int) * s) * (((255 : Nat) : Int) * ((p : Int) * s)) =

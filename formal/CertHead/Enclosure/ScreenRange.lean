@@ -1,4 +1,5 @@
 import CertHead.Enclosure.ScreenProperties
+import CertHead.Float.OverflowProperties
 
 /-!
 # The screen's FP32 operations: exact factor, no overflow
@@ -146,9 +147,8 @@ theorem screen_ends_are_finite {limbs : LimbCount} {B group gammaNum : Nat} {max
   have ufb := roundUp_within_two_pow prod_prec prod_qmin (scaled _ ub)
   have kept : ∀ (g : Grid) (mode : Mode) (x : Int) (n : Nat), 2 ^ n < 2 ^ g.top →
       ((mode.round g x).natAbs : Int) ≤ ((2 ^ n : Nat) : Int) →
-      finish g mode x = .fin (mode.round g x) := by
-    intro g mode x n top le
-    exact if_pos (Nat.lt_of_le_of_lt (Int.ofNat_le.1 le) top)
+      finish g mode x = .fin (mode.round g x) :=
+    fun _ _ _ _ top le => finish_of_lt (Nat.lt_of_le_of_lt (Int.ofNat_le.1 le) top)
   exact ⟨kept _ .down _ 31 int_top da, kept _ .up _ 31 int_top ub,
     kept _ .down _ _ prod_top dfa, kept _ .up _ _ prod_top ufb⟩
 

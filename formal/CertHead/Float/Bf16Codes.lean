@@ -41,15 +41,16 @@ theorem encodeMag_of_shift {f : Format} {mag shift : Nat}
   dsimp only
   rw [if_neg (Nat.not_lt.2 hge), hlog, Nat.add_sub_cancel_left]
 
-/-- The BF16 code with sign and exponent field `head` and fraction `frac` survives decoding and
-encoding. -/
+/-- The BF16 code `128 * head + frac` (sign and exponent field `head`, fraction `frac`) survives
+decoding and encoding. For a finite one: normal, with a shift that makes the significand 8 bits long,
+or else subnormal. -/
 def bf16CodeSurvives (head frac : Nat) : Bool :=
   match decode bf16 (128 * head + frac) with
   | .finite neg mag =>
-    (Nat.ble (mag + 1) 128 && Nat.beq (signBit bf16 neg + mag) (128 * head + frac)) ||
-      (Nat.ble 128 (mag / 2 ^ (head % 256 - 1)) && Nat.ble (mag / 2 ^ (head % 256 - 1) + 1) 256 &&
-        Nat.beq (signBit bf16 neg + ((head % 256 - 1 + 1) * 128 + (mag / 2 ^ (head % 256 - 1) - 128)))
-          (128 * head + frac))
+    (Nat.beq (mag / 2 ^ (head % 256 - 1) / 128) 1 &&
+      Nat.beq (signBit bf16 neg + ((head % 256 - 1 + 1) * 128 + (mag / 2 ^ (head % 256 - 1) - 128)))
+        (128 * head + frac)) ||
+      (Nat.ble (mag + 1) 128 && Nat.beq (signBit bf16 neg + mag) (128 * head + frac))
   | d => Nat.beq (encode bf16 d) (128 * head + frac)
 
 theorem encode_decode_of_survives {head frac : Nat} (h : bf16CodeSurvives head frac = true) :
@@ -59,14 +60,19 @@ theorem encode_decode_of_survives {head frac : Nat} (h : bf16CodeSurvives head f
   | .finite neg mag =>
     rw [hd] at h
     dsimp only at h
-    rw [Bool.or_eq_true, Bool.and_eq_true, Bool.and_eq_true, Bool.and_eq_true] at h
+    rw [Bool.or_eq_true, Bool.and_eq_true, Bool.and_eq_true] at h
     show signBit bf16 neg + encodeMag bf16 mag = _
-    rcases h with ⟨h₁, h₂⟩ | ⟨⟨h₁, h₂⟩, h₃⟩
+    rcases h with ⟨h₁, h₂⟩ | ⟨h₁, h₂⟩
+    · have hlead := Nat.eq_of_beq_eq_true h₁
+      have hlow : 2 ^ bf16.fracBits ≤ mag / 2 ^ (head % 256 - 1) :=
+        show 128 ≤ mag / 2 ^ (head % 256 - 1) by omega
+      have hhigh : mag / 2 ^ (head % 256 - 1) < 2 ^ (bf16.fracBits + 1) :=
+        show mag / 2 ^ (head % 256 - 1) < 256 by omega
+      rw [encodeMag_of_shift hlow hhigh]
+      exact Nat.eq_of_beq_eq_true h₂
     · have hsub : encodeMag bf16 mag = mag := if_pos (Nat.le_of_ble_eq_true h₁)
       rw [hsub]
       exact Nat.eq_of_beq_eq_true h₂
-    · rw [encodeMag_of_shift (f := bf16) (Nat.le_of_ble_eq_true h₁) (Nat.le_of_ble_eq_true h₂)]
-      exact Nat.eq_of_beq_eq_true h₃
   | .inf neg => rw [hd] at h; exact Nat.eq_of_beq_eq_true h
   | .nan neg payload => rw [hd] at h; exact Nat.eq_of_beq_eq_true h
 

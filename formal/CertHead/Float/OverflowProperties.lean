@@ -31,7 +31,7 @@ theorem natAbs_le_maxFinite {g : Grid} (hp : 1 ≤ g.prec) {z : Int} (hz : Finit
       unfold Grid.quantumExp
       omega
     have ht : 2 ^ (g.top - g.prec) ∣ 2 ^ g.top := Nat.pow_dvd_pow 2 (by omega)
-    have h := add_le_of_dvd_of_lt (two_pow_cast_pos _) (Int.natCast_dvd_natCast.2 hd)
+    have h := add_le_of_dvd_of_lt (Int.natCast_dvd_natCast.2 hd)
       (Int.natCast_dvd_natCast.2 ht) (Int.ofNat_lt.2 hlt)
     omega
 

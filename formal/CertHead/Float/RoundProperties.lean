@@ -83,7 +83,7 @@ theorem representable_of_quantum_dvd {g : Grid} (hp : 1 ≤ g.prec) {x z : Int}
   have hdt : (g.quantum x.natAbs) ∣ 2 ^ (g.quantumExp x.natAbs + g.prec) :=
     Nat.pow_dvd_pow 2 (Nat.le_add_right _ _)
   refine Nat.le_of_not_lt fun hlt => ?_
-  have hle := add_le_of_dvd_of_lt (quantum_cast_pos g x.natAbs) (Int.natCast_dvd_natCast.2 hdt)
+  have hle := add_le_of_dvd_of_lt (Int.natCast_dvd_natCast.2 hdt)
     (Int.natCast_dvd_natCast.2 hdn) (by omega)
   omega
 
@@ -236,11 +236,11 @@ theorem roundUp_eq_roundDown_add_quantum {g : Grid} {x : Int} (h : ¬ Representa
   have h₂ := le_roundUp g x
   have h₃ := lt_roundDown_add_quantum g x
   have h₄ := roundUp_lt_add_quantum g x
-  have h₅ := add_le_of_dvd_of_lt hq (quantum_dvd_roundDown g x) (quantum_dvd_roundUp g x) (by omega)
+  have h₅ := add_le_of_dvd_of_lt (quantum_dvd_roundDown g x) (quantum_dvd_roundUp g x) (by omega)
   have hd : (g.quantum x.natAbs : Int) ∣ roundDown g x + g.quantum x.natAbs :=
     Int.dvd_add (quantum_dvd_roundDown g x) (Int.dvd_refl _)
   by_cases hlt : roundDown g x + g.quantum x.natAbs < roundUp g x
-  · have := add_le_of_dvd_of_lt hq hd (quantum_dvd_roundUp g x) hlt
+  · have := add_le_of_dvd_of_lt hd (quantum_dvd_roundUp g x) hlt
     omega
   · omega
 
@@ -517,7 +517,8 @@ theorem roundNE_relative_error {g : Grid} (hp : 1 ≤ g.prec) {x : Int}
   omega
 
 /-- **Below the normal range the error is at most half the smallest subnormal.** -/
-theorem roundNE_subnormal_error {g : Grid} (hp : 1 ≤ g.prec) {x : Int} (hx : x.natAbs < 2 ^ (g.qmin + g.prec)) :
+theorem roundNE_subnormal_error {g : Grid} (hp : 1 ≤ g.prec) {x : Int}
+    (hx : x.natAbs < 2 ^ (g.qmin + g.prec)) :
     2 * (roundNE g x - x).natAbs ≤ 2 ^ g.qmin := by
   have h₁ := roundNE_half_ulp g x
   have h₂ : g.quantumExp x.natAbs = g.qmin := by
