@@ -180,3 +180,27 @@ def show(record: dict[str, Any], console: Console) -> None:
             f"{r['ratio']:.2f}", r["served_by"], f"{r.get('screen_tb_per_s', 0):.2f}",
         )  # fmt: skip
     console.print(table)
+
+
+def draw(record: dict[str, Any], path: Path) -> None:
+    """Ratio of stock to certified time against M, one line for each head."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    for shape in dict.fromkeys((r["V"], r["K"]) for r in record["rows"]):
+        rows = [r for r in record["rows"] if (r["V"], r["K"]) == shape]
+        batches = [r["M"] for r in rows]
+        axes.plot(batches, [r["ratio"] for r in rows], marker="o", label=f"{shape[0]:,} × {shape[1]:,}")
+    axes.axhline(1, color="grey", linewidth=1)
+    axes.set_xscale("log", base=2)
+    axes.set_xticks(batches, [str(m) for m in batches])
+    axes.set_xlabel("positions in one call, M")
+    axes.set_ylabel("stock time ÷ certified time")
+    axes.set_title(f"Output head on one {record['device']}, all stages and fallbacks included")
+    axes.legend(title="V × K")
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .errors import BadInput
+from .gpu_commands import bench, kernels, save_head
 from .prove import prove
 
 app = typer.Typer(
@@ -24,6 +25,9 @@ app = typer.Typer(
     help="Certified output heads: the stock BF16 head's token, and the reasons why.",
 )
 app.command()(prove)
+app.command()(bench)
+app.command()(kernels)
+app.command()(save_head)
 
 
 def _print_version(wanted: bool) -> None:
@@ -107,7 +111,7 @@ def conform(
         json.write_text(json_module.dumps(outcome.to_json(), indent=1, ensure_ascii=False) + "\n", "utf-8")
     show(outcome, console)
     write_report(outcome, report)
-    console.print(f"report: {report}", highlight=False)
+    console.print(f"report: {report}", highlight=False, soft_wrap=True)
     if not outcome.passed:
         raise typer.Exit(1)
 

@@ -32,10 +32,11 @@ from .stages import compare_stages
 from .stock_model import batches, check_stock_model, hex_bits, stock_logits
 
 BATCH_SIZES = (1, 4, 16, 64)
-STOCK_POSITIONS = 256  # positions whose logits are all tested against the error model
-MARGIN_POSITIONS = 512
+STOCK_POSITIONS = 128  # positions whose logits are all tested against the error model
+MARGIN_POSITIONS = 256
 MARGIN_BATCH = 64
-STAGE_SAMPLE = 16  # positions that the stage comparison chooses from
+STAGE_POSITIONS = 16  # positions that the stage comparison chooses from
+STAGE_SAMPLES = {"model": (32, 8), "synthetic": (8, 3)}  # rows and positions that it looks at
 
 RESCORED = (Reason.NONE, Reason.AMBIGUOUS)  # every other reason ends before candidates are counted
 
@@ -129,7 +130,9 @@ def conform(
     stages: list[SourceStages] = []
     with stage("compare stages", len(pairs)) as advance:
         for source, head in pairs:
-            results = compare_stages(head, _evenly(source.hidden, STAGE_SAMPLE), seed=seed)
+            rows, some = STAGE_SAMPLES[source.kind]
+            sample = _evenly(source.hidden, STAGE_POSITIONS)
+            results = compare_stages(head, sample, rows=rows, positions=some, seed=seed)
             stages.append(SourceStages(source.name, tuple(results)))
             advance(1)
     with stage("half-widths", 1) as advance:

@@ -62,14 +62,14 @@ def _massive(hidden: torch.Tensor, columns: tuple[int, ...], factor: float) -> t
 def realistic(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """Gaussian rows of uneven norm; states with three massive columns, each leaning to one row."""
     weight = _normal(g, 8192, 320) * 0.05 * (0.3 * _normal(g, 8192, 1)).exp()
-    lean = weight[torch.randint(8192, (256,), generator=g)]
-    hidden = _massive(_normal(g, 256, 320), (7, 100, 311), 40.0)
-    return weight, hidden + 40 * torch.rand(256, 1, generator=g) * lean
+    lean = weight[torch.randint(8192, (160,), generator=g)]
+    hidden = _massive(_normal(g, 160, 320), (7, 100, 311), 40.0)
+    return weight, hidden + 40 * torch.rand(160, 1, generator=g) * lean
 
 
 def flat(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """Gaussian head whose best rows are close together: no state leans to any row."""
-    return _normal(g, 2048, 512) * 0.05, _normal(g, 128, 512)
+    return _normal(g, 2048, 512) * 0.05, _normal(g, 96, 512)
 
 
 def near_ties(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -77,12 +77,12 @@ def near_ties(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     base = 1 + _integers(g, 0, 128, 1, 96) * ULP
     weight = base.repeat(320, 1)
     weight[torch.arange(320), torch.randint(96, (320,), generator=g)] += ULP
-    return weight, _normal(g, 96, 96)
+    return weight, _normal(g, 64, 96)
 
 
 def exact_ties(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """Small integers: many rows have exactly the same logit, and sums are exact in any order."""
-    return _integers(g, -2, 3, 500, 24), _integers(g, -2, 3, 96, 24)
+    return _integers(g, -2, 3, 500, 24), _integers(g, -2, 3, 64, 24)
 
 
 def ties_after_rounding(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -90,7 +90,7 @@ def ties_after_rounding(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]
     weight = torch.zeros(200, 16)
     weight[:, 0] = 16
     weight[:, 1] = _integers(g, 0, 9, 200) / 128  # below half of the spacing 1/8
-    return weight, torch.ones(64, 16)
+    return weight, torch.ones(16, 16)
 
 
 def midpoints(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
@@ -99,18 +99,18 @@ def midpoints(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     weight[:, 0] = 16
     weight[:, 1] = 1 / 16
     weight[:, 2] = 2.0**-30 * _integers(g, -2, 3, 64)
-    return weight, torch.ones(32, 16)
+    return weight, torch.ones(16, 16)
 
 
 def duplicates(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """Every row five times, shuffled: the first of the equal rows must win."""
     weight = _normal(g, 120, 64).repeat(5, 1)[torch.randperm(600, generator=g)]
-    return weight, _normal(g, 96, 64)
+    return weight, _normal(g, 64, 64)
 
 
 def all_rows_equal(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """More tied rows than the capacity holds: fallback(overflow)."""
-    return _normal(g, 1, 48).repeat(2000, 1), _normal(g, 48, 48)
+    return _normal(g, 1, 48).repeat(2000, 1), _normal(g, 24, 48)
 
 
 def cancellation(g: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:

@@ -69,23 +69,22 @@ def show(outcome: Outcome, console: Console) -> None:
     table.add_column("head", no_wrap=True)
     for name in ("tokens", "exact", "enclosed", "fallback"):
         table.add_column(name, justify="right")
-    table.add_column("candidates\nmean/p50/p99/max", justify="right")
+    table.add_column("candidates\nmean/50/99/max", justify="right", no_wrap=True)
     table.add_column("dis-\nagree", justify="right")
     table.add_column("sec", justify="right")
-    titles = {"all": "synthetic heads, every M"}
+    titles = {"all": "synthetic, every M"}
     shown: set[str] = set()
     for row in rows(outcome):
         title = titles.get(row.shapes, row.source)
         if title not in shown:
-            table.add_row(Text(title, style="dim"))
+            table.add_row(Text(title, style="bold cyan"))
             shown.add(title)
         c = row.candidates
         table.add_row(
-            f"  {row.source}" if row.shapes == "all" else f"  M = {row.shapes}",
+            row.source if row.shapes == "all" else f"M = {row.shapes}",
             f"{row.decisions:,}",
-            *(f"{row.states[state]:,}" for state in ("exact", "enclosed")),
-            row.reasons_text or "0",
-            "-" if c is None else f"{c.mean:.1f}/{c.p50}/{c.p99}/{c.max}",
+            *(f"{row.states[state]:,}" for state in ("exact", "enclosed", "fallback")),
+            "-" if c is None else f"{c.mean:.3g}/{c.p50}/{c.p99}/{c.max}",
             Text(f"{row.disagreements:,}", style="bold red" if row.disagreements else "green"),
             f"{row.certified_seconds:.1f}",
         )
@@ -94,6 +93,9 @@ def show(outcome: Outcome, console: Console) -> None:
     stages = ", ".join(f"{total['stage']} {total['compared']:,}" for total in stage_totals(outcome.stages))
     head = outcome.head
     facts = Table.grid(padding=(0, 2, 0, 0))
+    for kind in ("model", "synthetic"):
+        if runs := outcome.select(kind):
+            facts.add_row(Text(f"fallbacks, {kind}", style="dim"), row_of(runs, "all").reasons_text or "none")
     for label, text in (
         ("compared with pyref", f"{stages}; {outcome.differing:,} differ"),
         (
@@ -112,5 +114,6 @@ def show(outcome: Outcome, console: Console) -> None:
         facts.add_row(Text(label, style="dim", no_wrap=True), text)
     console.print(facts, highlight=False)
     for failure in outcome.failures():
-        console.print(Text(f"✗ {failure}", style="red"))
-    console.print(Text(outcome.verdict(), style="bold green" if outcome.passed else "bold red"))
+        console.print(Text(f"✗ {failure}", style="red"), soft_wrap=True)
+    style = "bold green" if outcome.passed else "bold red"
+    console.print(Text(outcome.verdict(), style=style), soft_wrap=True)

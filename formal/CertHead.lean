@@ -41,3 +41,20 @@ import CertHead.Sum.FdpaProperties
 import CertHead.Sum.Models
 import CertHead.Sum.Tree
 import CertHead.Sum.TreeProperties
+
+/-!
+# certhead: the theorems
+
+Where to start reading, from the end backwards:
+
+* `Decision/EndToEnd`: `certified_token_is_the_stock_token` (nothing assumed about the arithmetic) and
+  `token_is_right_for_every_kernel_in_the_model` (any stock kernel inside the error model).
+* `Decision/Head`: the stock head and the certified head as programs on BF16 bits.
+* `Decision/Certify`: `certify_is_sound`, from enclosures to the token.
+* `Enclosure/ScreenProperties`: the screen encloses the stock accumulator.
+* `Sum/Models`, `Sum/FdpaProperties`, `Sum/TreeProperties`: the fused adder and the `γ` of every summation tree.
+* `Float/RoundProperties`: rounding on integers at a common scale.
+
+Values are integers at a common scale throughout. Files without `Properties` in their name that define programs
+hold no theorems. `Ref/Main` runs those programs; `formal/variants` holds statements that must not check.
+-/

@@ -179,7 +179,7 @@ def limbs_kernel(
         tl.store(arrivals, 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def screen_kernel(
     codes,  # int8 [V + checksum rows, K]
     scale,  # bf16 [V]
@@ -352,7 +352,7 @@ def select_kernel(
         tl.store(work + slot, m * 16777216 + block, mask=kept == 1)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["M"])
 def rescore_kernel(
     weight,  # bf16 [V, K]
     hidden,  # bf16 [M, K]

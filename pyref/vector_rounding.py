@@ -88,8 +88,9 @@ def _tiny_codes(magnitude: Codes, negative: Bools, fmt: Format, mode: RoundingMo
     field = magnitude >> np.uint64(stored_bits)
     hidden = (field > 0).astype(np.uint64) << np.uint64(stored_bits)
     significand = (magnitude & np.uint64((1 << stored_bits) - 1)) | hidden
-    exponent = np.maximum(field, 1).astype(np.int64) - 1 + FP64.quantum_exp
-    # 63 shifts out every bit of a 53-bit significand, and leaves room for the increment
+    # One too low for FP64's own subnormals, of which nothing but "not zero" is left anyway.
+    exponent = field.astype(np.int64) - 1 + FP64.quantum_exp
+    # 63 shifts out every bit of a 53-bit significand, and leaves room for the increment.
     shift = np.minimum(fmt.quantum_exp - exponent, 63).astype(np.uint64)
     return shift_right(significand, shift, negative, mode)
 

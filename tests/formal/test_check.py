@@ -29,7 +29,7 @@ namespace CertHead
 def twice (n : Nat) : Nat := n + n
 /-- Being even, and "axiom" is only a word here. -/
 def Even (n : Nat) : Prop := ∃ k, n = twice k
-/-- Twice a number is even. -/
+/-- **Twice a number is even.** -/
 theorem twice_is_even (n : Nat) : Even (twice n) := ⟨n, rfl⟩
 end CertHead
 """
@@ -91,10 +91,18 @@ def test_cheating_is_red(tmp_path: Path, changes: dict[str, str], complaint: str
     assert any(complaint in p for p in problems), problems
 
 
-def test_weaker_statement_is_red_until_the_snapshot_is_renewed(tmp_path: Path) -> None:
-    root = make_tree(tmp_path)
-    source = root / "formal" / "CertHead" / "Small.lean"
-    source.write_text(HONEST.replace("Even (twice n)", "Even (twice (n + 1))").replace("⟨n,", "⟨n + 1,"))
+@pytest.mark.parametrize(
+    "weakened",
+    [
+        HONEST.replace("Even (twice n)", "Even (twice (n + 1))").replace("⟨n,", "⟨n + 1,"),
+        HONEST.replace("∃ k, n = twice k", "∃ k, k = n ∨ n = twice k").replace("⟨n, rfl⟩", "⟨n, .inr rfl⟩"),
+        HONEST.replace("n + n", "n * 2"),
+    ],
+    ids=["statement", "proposition under it", "definition under that"],
+)
+def test_weakening_is_red_until_the_snapshot_is_renewed(tmp_path: Path, weakened: str) -> None:
+    root = make_tree(tmp_path, variant=WEAKENED.replace("type mismatch", ""))
+    (root / "formal" / "CertHead" / "Small.lean").write_text(weakened)
     assert [p for p in check_proofs(root).problems if "stale" not in p] == []
     assert any("STATEMENTS.md is stale" in p for p in check_proofs(root).problems)
     (root / SNAPSHOT).write_text(snapshot(root))

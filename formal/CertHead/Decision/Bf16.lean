@@ -24,7 +24,7 @@ theorem round_to_nearest_is_monotone {g : Grid} (precise : 1 ≤ g.prec) : Monot
 theorem bf16_rounding_is_monotone : Monotone toBf16 :=
   round_to_nearest_is_monotone (g := bf16Grid) (by decide)
 
-/-- Real BF16 rounding is a `RoundModel`: separation, gap condition and screen margin apply to it. -/
+/-- **Real BF16 rounding is a `RoundModel`**: separation, gap condition and screen margin apply to it. -/
 theorem bf16_rounding_is_a_round_model : RoundModel toBf16 bf16Grid.quantum :=
   roundModel_roundNE (g := bf16Grid) (by decide)
 
@@ -98,7 +98,7 @@ theorem midpoint_threshold_is_exact {g : Grid} (precise : 1 ≤ g.prec) {goal x 
         omega
       · exact over
 
-/-- What the kernel compares: an upper end qualifies against the rounded best lower end exactly when it reaches
+/-- **What the kernel compares**: an upper end qualifies against the rounded best lower end exactly when it reaches
 one precomputed number. -/
 theorem kernel_threshold_selects_the_candidates (best hi : Int) :
     midpointThreshold bf16Grid (toBf16 best) ≤ hi ↔ toBf16 best ≤ toBf16 hi :=

@@ -70,7 +70,7 @@ theorem certify_is_sound {rn : Int → Int} (monotone : Monotone rn) {s : Shape}
     exact first_max_over_candidates monotone encloses best_inside (fun _ => rescored_rows_are_inside)
       (fun i hi q => candidate_rows_are_rescored monotone positive isBest hi q) amongSelected
 
-/-- The state is honest: `exact` comes from values, `enclosed` from enclosures. -/
+/-- **The state is honest**: `exact` comes from values, `enclosed` from enclosures. -/
 theorem exact_state_means_values {rn : Int → Int} {s : Shape} {screen : Nat → Interval} {r : Rescored} {k : Nat}
     (answer : certify rn s screen r = .exact k) : ∃ value, r = .exact value := by
   unfold certify at answer
@@ -123,7 +123,7 @@ theorem points_give_the_exact_token {rn : Int → Int} {s : Shape} {screen : Nat
     rw [points_always_decide ascending]
     cases firstMax (fun i => rn (value i)) (rowsOfBlocks s selected) <;> rfl
 
-/-- `certify` is a function of the rescored rows only: values elsewhere are never looked at. -/
+/-- **`certify` is a function of the rescored rows only**: values elsewhere are never looked at. -/
 theorem only_selected_rows_matter {rn : Int → Int} {s : Shape} {screen : Nat → Interval} {a b : Nat → Int}
     (agree : ∀ selected, select rn s screen = some selected → ∀ i, i ∈ rowsOfBlocks s selected → a i = b i) :
     certify rn s screen (.exact a) = certify rn s screen (.exact b) := by

@@ -102,7 +102,7 @@ private theorem decodeRow_of_in_range : ∀ row : List Nat, (∀ b, b ∈ row �
     rw [decoded, rest, first]
     rfl
 
-/-- The stock accumulator is what the chain on bits returns: nothing is refused and nothing overflows. -/
+/-- **The stock accumulator is what the chain on bits returns**: nothing is refused and nothing overflows. -/
 theorem stock_accumulator_is_the_chains_answer (z : Option Int) {w h : List Nat} (same_length : w.length = h.length)
     (columns : h.length ≤ 2 ^ 16) (w_in_range : ∀ b, b ∈ w → inRange b = true)
     (h_in_range : ∀ b, b ∈ h → inRange b = true) :
@@ -115,7 +115,7 @@ theorem stock_accumulator_is_the_chains_answer (z : Option Int) {w h : List Nat}
   rw [answer, ← Option.some.inj dw, ← Option.some.inj dh]
   rfl
 
-/-- No logit overflows: rounding with an unbounded exponent is rounding to BF16 here. -/
+/-- **No logit overflows**: rounding with an unbounded exponent is rounding to BF16 here. -/
 theorem stock_logit_is_finite (z : Option Int) {w h : List Nat} (same_length : w.length = h.length)
     (columns : h.length ≤ 2 ^ 16) (w_in_range : ∀ b, b ∈ w → inRange b = true)
     (h_in_range : ∀ b, b ∈ h → inRange b = true) :
@@ -207,7 +207,7 @@ theorem certified_token_is_the_stock_token {c : HeadConfig} {z : Option Int} (ze
     · exact absurd answer (by simp only [Outcome.token?, reduceCtorEq, not_false_eq_true])
   · exact absurd answer (by simp only [Outcome.token?, reduceCtorEq, not_false_eq_true])
 
-/-- In exact mode nothing is ambiguous: a position without a token was refused (outside the range, `γ` too small,
+/-- **In exact mode nothing is ambiguous**: a position without a token was refused (outside the range, `γ` too small,
 or the codes leave int32) or had too many candidate blocks. -/
 theorem exact_head_is_never_ambiguous {c : HeadConfig} {z : Option Int} {W : List (List Nat)} {h : List Nat} :
     certifiedHead c z W h ≠ .fallback .ambiguous := by

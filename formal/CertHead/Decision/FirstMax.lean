@@ -17,7 +17,7 @@ def IsFirstMaxAmong (P : Nat → Prop) (f : Nat → Int) (k : Nat) : Prop :=
 /-- `k` is the first maximum of `f` among the rows `0, …, n − 1`. -/
 def IsFirstMax (f : Nat → Int) (n k : Nat) : Prop := IsFirstMaxAmong (· < n) f k
 
-/-- There is at most one first maximum. -/
+/-- **There is at most one first maximum**. -/
 theorem first_max_is_unique {P : Nat → Prop} {f : Nat → Int} {a b : Nat}
     (ha : IsFirstMaxAmong P f a) (hb : IsFirstMaxAmong P f b) : a = b := by
   obtain ⟨pa, maxA, firstA⟩ := ha
@@ -115,7 +115,7 @@ theorem fold_answers {f : Nat → Int} {rows : List Nat} (nonempty : rows ≠ []
   | nil => exact absurd rfl nonempty
   | cons i rows => exact ⟨_, rfl⟩
 
-/-- The fold that the code runs computes the first maximum, and nothing else does. -/
+/-- **The fold that the code runs computes the first maximum**, and nothing else does. -/
 theorem fold_iff_first_max {f : Nat → Int} {rows : List Nat} {k : Nat} (ascending : rows.Pairwise (· < ·)) :
     firstMax f rows = some k ↔ IsFirstMaxAmong (· ∈ rows) f k := by
   constructor
@@ -125,14 +125,14 @@ theorem fold_iff_first_max {f : Nat → Int} {rows : List Nat} {k : Nat} (ascend
     obtain ⟨j, hj⟩ := fold_answers (f := f) nonempty
     rw [hj, first_max_is_unique (fold_is_first_max ascending hj) h]
 
-/-- Over all rows: the fold over `0, …, n − 1` is the first maximum. -/
+/-- **Over all rows**: the fold over `0, …, n − 1` is the first maximum. -/
 theorem fold_over_range_iff_first_max {f : Nat → Int} {n k : Nat} :
     firstMax f (List.range n) = some k ↔ IsFirstMax f n k := by
   rw [fold_iff_first_max List.pairwise_lt_range]
   unfold IsFirstMax IsFirstMaxAmong
   simp only [List.mem_range]
 
-/-- A nonempty head has a first maximum. -/
+/-- **A nonempty head has a first maximum**. -/
 theorem first_max_exists (f : Nat → Int) {n : Nat} (positive : 0 < n) : ∃ k, IsFirstMax f n k := by
   have nonempty : List.range n ≠ [] := by
     intro e
@@ -154,7 +154,7 @@ theorem first_max_depends_on_values_only {P : Nat → Prop} {f g : Nat → Int} 
     rw [← agree i pi, ← agree k pk]
     exact first i pi less
 
-/-- Rows that lie strictly below some kept row can be dropped: the first maximum among the kept rows is
+/-- **Rows that lie strictly below some kept row can be dropped**: the first maximum among the kept rows is
 the first maximum among all. -/
 theorem dropping_losers_keeps_first_max {P Q : Nat → Prop} {f : Nat → Int} {k : Nat}
     (kept : ∀ i, Q i → P i) (dropped : ∀ i, P i → ¬ Q i → ∃ j, Q j ∧ f i < f j)

@@ -32,7 +32,7 @@ theorem interval_condition {P : Nat → Prop} {low high f : Nat → Int} {k : Na
     have := earlier i pi h
     omega
 
-/-- The interval condition is also necessary: if it fails for some row, the enclosures admit values for which
+/-- **The interval condition is also necessary**: if it fails for some row, the enclosures admit values for which
 `k` is not the first maximum. So the rule gives away nothing. -/
 theorem interval_condition_is_sharp {P : Nat → Prop} {low high : Nat → Int} {k : Nat} (kept : P k)
     (ordered : ∀ i, low i ≤ high i)
@@ -57,7 +57,7 @@ theorem interval_condition_is_sharp {P : Nat → Prop} {low high : Nat → Int} 
     rw [if_pos rfl, if_neg (by omega)] at this
     exact this
 
-/-- What the executable rule checks is the interval condition. -/
+/-- **What the executable rule checks is the interval condition**. -/
 theorem decide_enclosed_is_sound {rn : Int → Int} (monotone : Monotone rn) {v : Nat → Interval} {y : Nat → Int}
     {rows : List Nat} {k : Nat} (ascending : rows.Pairwise (· < ·))
     (encloses : ∀ i, i ∈ rows → (v i).Contains (y i))

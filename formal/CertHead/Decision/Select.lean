@@ -103,7 +103,7 @@ theorem block_qualifies_iff_a_row_does {rn : Int → Int} (monotone : Monotone r
     · intro ⟨i, mem, h⟩
       exact Int.le_trans h (monotone _ _ (isTop.2.1 i mem))
 
-/-- What `select` returned is the whole list of candidate blocks: nothing is cut off at the capacity. -/
+/-- **What `select` returned is the whole list of candidate blocks**: nothing is cut off at the capacity. -/
 theorem select_returns_all_blocks {rn : Int → Int} {s : Shape} {v : Nat → Interval} {selected : List Nat}
     (answer : select rn s v = some selected) :
     selected = candidateBlocks rn s v ∧ selected.length ≤ s.capacity := by
@@ -116,7 +116,7 @@ theorem select_returns_all_blocks {rn : Int → Int} {s : Shape} {v : Nat → In
     exact ⟨rfl, fits⟩
   · exact absurd answer (by simp only [reduceCtorEq, not_false_eq_true])
 
-/-- More candidate blocks than the capacity: `select` says so. -/
+/-- **More candidate blocks than the capacity**: `select` says so. -/
 theorem select_overflows_iff {rn : Int → Int} {s : Shape} {v : Nat → Interval} :
     select rn s v = none ↔ s.capacity < (candidateBlocks rn s v).length := by
   unfold select
@@ -129,7 +129,7 @@ theorem select_overflows_iff {rn : Int → Int} {s : Shape} {v : Nat → Interva
     simp only [true_iff]
     omega
 
-/-- A row of the head is among the rescored rows when its own upper end qualifies. -/
+/-- **A row of the head is among the rescored rows when its own upper end qualifies**. -/
 theorem candidate_rows_are_rescored {rn : Int → Int} (monotone : Monotone rn) {s : Shape} (positive : 0 < s.block)
     {v : Nat → Interval} {best i : Nat} (isBest : firstMax (fun i => (v i).lo) (List.range s.rows) = some best)
     (inside : i < s.rows) (qualifies : rn (v best).lo ≤ rn (v i).hi) :

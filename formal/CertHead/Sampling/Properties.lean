@@ -68,7 +68,7 @@ theorem guards_are_exclusive {u steps p q : Int} {pv qv : Interval} (u_nonneg : 
   have b := Int.mul_le_mul_of_nonneg_right (Int.le_trans target.1 target.2) steps_nonneg
   omega
 
-/-- Exactly known probabilities always decide, and decide as exact arithmetic does. -/
+/-- **Exactly known probabilities always decide**, and decide as exact arithmetic does. -/
 theorem points_decide_acceptance (u steps p q : Int) :
     guardVerdict u steps (.point p) (.point q) = if u * q < p * steps then .accept else .reject := by
   unfold guardVerdict Interval.point
@@ -133,7 +133,7 @@ theorem cumulative_ascends {w : Nat → Int} (nonneg : ∀ i, 0 ≤ w i) {a b : 
       show cumulative w a ≤ cumulative w b + w b
       omega
 
-/-- A uniform number draws at most one row. -/
+/-- **A uniform number draws at most one row**. -/
 theorem draw_is_unique {w : Nat → Int} {n a b : Nat} {u steps : Int} (nonneg : ∀ i, 0 ≤ w i)
     (steps_nonneg : 0 ≤ steps) (ha : Drawn w n u steps a) (hb : Drawn w n u steps b) : a = b := by
   obtain ⟨_, a1, a2⟩ := ha

@@ -16,7 +16,7 @@ theorem replay_of_concatenation {State Event : Type} (step : State → Event →
   unfold replay
   rw [List.foldl_append]
 
-/-- Replays that agree at a checkpoint agree ever after on the same log. -/
+/-- **Replays that agree at a checkpoint agree ever after on the same log**. -/
 theorem replays_that_agree_stay_agreed {State Event : Type} {step : State → Event → State} {a b : State}
     {first₁ first₂ : List Event} (agree : replay step a first₁ = replay step b first₂) (rest : List Event) :
     replay step a (first₁ ++ rest) = replay step b (first₂ ++ rest) := by
@@ -28,7 +28,7 @@ theorem replay_depends_on_steps_only {State Event : Type} {f g : State → Event
   have : f = g := funext fun s => funext fun e => agree s e
   rw [this]
 
-/-- Generation continues: `m + n` tokens are `m` tokens and then `n` more. -/
+/-- **Generation continues**: `m + n` tokens are `m` tokens and then `n` more. -/
 theorem generation_continues (next : List Nat → Nat) (m n : Nat) (text : List Nat) :
     generate next (m + n) text = generate next n (generate next m text) := by
   induction m generalizing text with
@@ -129,7 +129,7 @@ theorem one_token_per_epoch_and_prefix {s : Stream} {p q : Proposal} (published 
   show s.tokens.length < s.tokens.length + 1
   omega
 
-/-- What is published was computed from what precedes it: a stream whose proposals all come from `next` on
+/-- **What is published was computed from what precedes it**: a stream whose proposals all come from `next` on
 their own prefix extends its text by `next` of it. -/
 theorem published_tokens_follow_from_their_prefix {s : Stream} {p : Proposal} {next : List Nat → Nat}
     (honest : p.token = next p.given) (published : fresh s p = true) :

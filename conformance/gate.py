@@ -1,0 +1,51 @@
+"""The gate: a kernel may change only together with evidence that it still computes the same bits.
+
+`source_hash` names the meaning of the kernels and of the reference that they are compared with; evidence
+carries the hash that it was made for, and evidence for another hash does not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import tokenize
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+REFERENCE = ("codec", "fdpa", "formats", "head", "models", "rounding")  # modules of pyref, the compared side
+
+
+def meaning_files(root: Path = REPOSITORY) -> list[Path]:
+    """The sources that decide what a kernel computes and what it is compared with, sorted."""
+    return sorted([*root.glob("kernels/*.py"), *(root / "pyref" / f"{name}.py" for name in REFERENCE)])
+
+
+def code_only(source: str) -> str:
+    """Python source without comments, docstrings and blank lines: prose may change without new evidence.
+
+    Works on positions, not on printed trees, so that every Python version gives the same text.
+    """
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column]
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            first, last = node.lineno, node.end_lineno or node.lineno
+            lines[first - 1 : last] = [""] * (last - first + 1)
+    return "\n".join(line.rstrip() for line in lines if line.strip()) + "\n"
+
+
+def source_hash(root: Path = REPOSITORY) -> str:
+    """SHA-256 of what decides a kernel's meaning, in hex; the same on every machine and Python version."""
+    digest = hashlib.sha256()
+    for path in meaning_files(root):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+        digest.update(code_only(path.read_text("utf-8")).encode() + b"\0")
+    return digest.hexdigest()
