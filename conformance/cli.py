@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from .claims import trust
 from .errors import BadInput
 from .gpu_commands import bench, kernels, save_head
 from .prove import prove
@@ -28,6 +29,7 @@ app.command()(prove)
 app.command()(bench)
 app.command()(kernels)
 app.command()(save_head)
+app.command()(trust)
 
 
 def _print_version(wanted: bool) -> None:

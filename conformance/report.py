@@ -67,10 +67,12 @@ def plot_candidates(outcome: Outcome) -> str:
     groups = [(kind, _counts(outcome.select(kind), smallest)) for kind in ("model", "synthetic")]
     largest = max([1, *(int(counts.max()) for _, counts in groups if counts.size)])
     edges = 2.0 ** np.arange(0, np.floor(np.log2(largest)) + 2) - 0.5  # 1, 2–3, 4–7, ...
-    colors = {"model": COLORS["enclosed"], "synthetic": "#9aa5b4"}
     for kind, counts in groups:
-        if counts.size:
-            axes.hist(counts, bins=edges.tolist(), color=colors[kind], alpha=0.85, label=f"{kind} heads")
+        if counts.size and kind == "model":
+            axes.hist(counts, bins=edges.tolist(), color=COLORS["enclosed"], label="real model")
+        elif counts.size:
+            outline = {"histtype": "step", "color": INK, "linewidth": 1.3}
+            axes.hist(counts, bins=edges.tolist(), label="synthetic heads", **outline)
     axes.set(xscale="log", yscale="log", xlabel="candidates per decision", ylabel="decisions")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")
@@ -114,7 +116,11 @@ def plot_states(outcome: Outcome) -> str:
             share = 100 * counts / totals
             axes.bar(list(shapes), share, bottom=bottom, color=color, width=0.65, label=state)
             bottom += share
-        axes.set(title=f"{kind} heads", xlabel="batch shape M", ylim=(0, 100))
+        axes.set(
+            title="real model" if kind == "model" else "synthetic heads",
+            xlabel="batch shape M",
+            ylim=(0, 100),
+        )
     grid[0][0].set_ylabel("decisions, %")
     handles, labels = grid[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside upper center", ncols=3)
