@@ -141,7 +141,7 @@ class _Bars:
     def stage(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
         """A bar for as long as the stage runs; the value is called with each step forward."""
         progress = Progress(
-            TextColumn(f"{name:18}"),
+            TextColumn(f"{name:21}"),
             BarColumn(40),
             MofNCompleteColumn(),
             TimeElapsedColumn(),

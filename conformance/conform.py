@@ -14,8 +14,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -29,14 +30,22 @@ from .heads import synthetic_heads
 from .prompts import PROMPTS
 from .results import HeadFacts, Margins, ModelFacts, Outcome, Run, SourceStages, StockCheck
 from .stages import compare_stages
-from .stock_model import batches, check_stock_model, hex_bits, stock_logits
+from .stock_model import (
+    StockTokens,
+    batches,
+    check_stock_model,
+    hex_bits,
+    kept_stock_tokens,
+    stock_logits,
+    stock_tokens,
+)
 
 BATCH_SIZES = (1, 4, 16, 64)
 STOCK_POSITIONS = 128  # positions whose logits are all tested against the error model
 MARGIN_POSITIONS = 256
 MARGIN_BATCH = 64
 STAGE_POSITIONS = 16  # positions that the stage comparison chooses from
-STAGE_SAMPLES = {"model": (32, 8), "synthetic": (8, 3)}  # rows and positions that it looks at
+STAGE_SAMPLES = {"model": (32, 4), "synthetic": (8, 3)}  # rows and positions that it looks at
 
 RESCORED = (Reason.NONE, Reason.AMBIGUOUS)  # every other reason ends before candidates are counted
 
@@ -53,6 +62,7 @@ class Source:
     weight: torch.Tensor
     hidden: torch.Tensor
     repeat: str  # the options that repeat its part of the run
+    kept: Path | None = None  # folder for what need not be run again
 
 
 @contextmanager
@@ -106,12 +116,14 @@ def conform(
             captured = _capture(advance)
         hidden = _sample(captured.hidden, positions)
         model = _model_facts(captured, len(hidden))
-        sources.append(Source(captured.name, "model", captured.weight, hidden, ""))
+        sources.append(
+            Source(captured.name, "model", captured.weight, hidden, "", cache_dir() / captured.key)
+        )
     sources += [
         Source(head.name, "synthetic", head.weight, head.hidden, f"--no-model --seed {seed} ")
         for head in synthetic_heads(seed)
     ]
-    sources = [Source(s.name, s.kind, s.weight.to(device), s.hidden.to(device), s.repeat) for s in sources]
+    sources = [replace(s, weight=s.weight.to(device), hidden=s.hidden.to(device)) for s in sources]
     with stage("quantise", sum(len(s.weight) for s in sources)) as advance:
         heads = [CertifiedHead(s.weight, progress=advance) for s in sources]
     pairs = list(zip(sources, heads, strict=True))
@@ -122,11 +134,19 @@ def conform(
             stock += check_stock_model(source.name, head, sample, batch_sizes)
             advance(1)
     runs: list[Run] = []
-    for kind, title in (("model", "certify the model"), ("synthetic", "certify synthetic")):
+    for kind in ("model", "synthetic"):
         chosen = [(s, h) for s, h in pairs if s.kind == kind]
-        if chosen:
-            with stage(title, len(batch_sizes) * sum(len(s.hidden) for s, _ in chosen)) as advance:
-                runs += [run_head(s, h, size, advance) for s, h in chosen for size in batch_sizes]
+        total = len(batch_sizes) * sum(len(s.hidden) for s, _ in chosen)
+        if not chosen:
+            continue
+        with stage(f"stock, {kind}", total) as advance:
+            expected = [[_stock(s, size, advance) for size in batch_sizes] for s, _ in chosen]
+        with stage(f"certified, {kind}", total) as advance:
+            runs += [
+                run_head(source, head, size, tokens, advance)
+                for (source, head), row in zip(chosen, expected, strict=True)
+                for size, tokens in zip(batch_sizes, row, strict=True)
+            ]
     stages: list[SourceStages] = []
     with stage("compare stages", len(pairs)) as advance:
         for source, head in pairs:
@@ -153,33 +173,30 @@ def conform(
     )
 
 
-def run_head(source: Source, head: CertifiedHead, size: int, advance: Advance) -> Run:
-    """The certified head and the stock head over all positions of a source, in batches of `size`."""
+def run_head(source: Source, head: CertifiedHead, size: int, stock: StockTokens, advance: Advance) -> Run:
+    """The certified head over all positions of a source in batches of `size`, against the stock tokens."""
     states: Counter[int] = Counter()
     reasons: Counter[int] = Counter()
     counts: list[torch.Tensor] = []
-    disagreements, first = 0, None
-    stock_seconds = certified_seconds = 0.0
+    disagreements, first, done, seconds = 0, None, 0, 0.0
     for index, counted in batches(len(source.hidden), size):
         hidden = source.hidden[index]
         began = time.perf_counter()
-        logits = stock_logits(head.weight, hidden)
-        expected = torch.argmax(logits, dim=-1)[:counted].cpu()
-        between = time.perf_counter()
         decision = head.decide(hidden)
         tokens = decision.tokens[:counted].cpu()
-        certified_seconds += time.perf_counter() - between
-        stock_seconds += between - began
+        seconds += time.perf_counter() - began
         states.update(decision.states[:counted].tolist())
         why = decision.reasons[:counted].cpu()
         reasons.update(why[why != Reason.NONE].tolist())
         if decision.candidates is not None:
             rescored = torch.isin(why, torch.tensor(RESCORED, dtype=why.dtype))
             counts.append(decision.candidates[:counted].cpu()[rescored])
+        expected = stock.tokens[done : done + counted]
+        done += counted
         wrong = (tokens != expected).nonzero().flatten().tolist()
         disagreements += len(wrong)
         if wrong and first is None:
-            m = wrong[0]
+            m, logits = wrong[0], stock_logits(head.weight, hidden)
             got, want = int(tokens[m]), int(expected[m])
             first = (
                 f"position {int(index[m])}: token {got} (logit {_logit(logits[m], got)}), "
@@ -198,8 +215,8 @@ def run_head(source: Source, head: CertifiedHead, size: int, advance: Advance) -
         candidate_counts=torch.cat([torch.empty(0, dtype=torch.int64), *counts]).numpy().astype(np.int64),
         disagreements=disagreements,
         first=first,
-        stock_seconds=stock_seconds,
-        certified_seconds=certified_seconds,
+        stock_seconds=stock.seconds,
+        certified_seconds=seconds,
     )
 
 
@@ -213,6 +230,12 @@ def measure_margins(source: Source, head: CertifiedHead) -> Margins:
         half = (hi.double() - lo.double()) / 2
         half_widths.append(half.gather(1, top.indices[:, :1]).squeeze(1).cpu())
     return Margins(source.name, torch.cat(gaps).numpy(), torch.cat(half_widths).numpy())
+
+
+def _stock(source: Source, size: int, advance: Advance) -> StockTokens:
+    if source.kept is None or source.hidden.device.type != "cpu":
+        return stock_tokens(source.weight, source.hidden, size, advance)
+    return kept_stock_tokens(source.kept, source.weight, source.hidden, size, advance)
 
 
 def _logit(logits: torch.Tensor, token: int) -> str:

@@ -71,8 +71,14 @@ def plot_candidates(outcome: Outcome) -> str:
         if counts.size and kind == "model":
             axes.hist(counts, bins=edges.tolist(), color=COLORS["enclosed"], label="real model")
         elif counts.size:
-            outline = {"histtype": "step", "color": INK, "linewidth": 1.3}
-            axes.hist(counts, bins=edges.tolist(), label="synthetic heads", **outline)
+            axes.hist(
+                counts,
+                bins=edges.tolist(),
+                histtype="step",
+                color=INK,
+                linewidth=1.3,
+                label="synthetic heads",
+            )
     axes.set(xscale="log", yscale="log", xlabel="candidates per decision", ylabel="decisions")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_major_formatter("{x:g}")

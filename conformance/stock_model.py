@@ -1,4 +1,4 @@
-"""The assumption about the stock kernel, tested on the machine at hand.
+"""The stock head as it runs on the machine at hand: its tokens, and the assumption about its logits.
 
 The certificate rests on `|y - z| <= γ·Σ|w·h| + η` for the stock accumulator `y` (docs/spec.md). The BF16
 kernel hides `y`; it shows `RNE_BF16(y)`, which by monotonicity must lie between the rounded ends of that
@@ -7,7 +7,14 @@ interval. This is a test over the logits that were looked at, not a proof about 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import hashlib
+import json
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from certhead.kernels import CertifiedHead
@@ -32,6 +39,53 @@ def batches(positions: int, size: int) -> Iterator[tuple[torch.Tensor, int]]:
 def stock_logits(weight: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
     """The unmodified stock product, BF16 [M, V]; written out here to be independent of the head's own."""
     return torch.matmul(hidden, weight.T)
+
+
+@dataclass(frozen=True)
+class StockTokens:
+    """What the stock head chose at one batch shape, and how long it took when it ran."""
+
+    tokens: torch.Tensor  # [N] int64, on the CPU
+    seconds: float
+
+
+def stock_tokens(
+    weight: torch.Tensor, hidden: torch.Tensor, size: int, advance: Callable[[int], None]
+) -> StockTokens:
+    """The stock head's tokens for `hidden` [N, K], run in batches of `size`."""
+    tokens, seconds = [], 0.0
+    for index, counted in batches(len(hidden), size):
+        began = time.perf_counter()
+        tokens.append(torch.argmax(stock_logits(weight, hidden[index]), dim=-1)[:counted].cpu())
+        seconds += time.perf_counter() - began
+        advance(counted)
+    return StockTokens(torch.cat(tokens), seconds)
+
+
+def kept_stock_tokens(
+    folder: Path, weight: torch.Tensor, hidden: torch.Tensor, size: int, advance: Callable[[int], None]
+) -> StockTokens:
+    """`stock_tokens` on the CPU, run once and kept in `folder`, which stands for the weight.
+
+    The file's name is a hash of the states and of what else decides the bits: the machine, torch, its
+    kernels and its threads.
+    """
+    decisive = [
+        hashlib.sha256(hidden.contiguous().view(torch.int16).numpy().data).hexdigest(),
+        (size, platform.node(), torch.__version__, torch.__config__.parallel_info()),
+        (torch.backends.cpu.get_cpu_capability(), os.environ.get("ONEDNN_MAX_CPU_ISA")),
+    ]
+    key = hashlib.sha256(json.dumps(decisive).encode()).hexdigest()[:32]
+    path = folder / f"stock-{size}-{key}.json"
+    if path.exists():
+        kept = json.loads(path.read_text("utf-8"))
+        advance(len(hidden))
+        return StockTokens(torch.tensor(kept["tokens"]), kept["seconds"])
+    result = stock_tokens(weight, hidden, size, advance)
+    partial = path.with_suffix(f".{os.getpid()}.tmp")
+    partial.write_text(json.dumps({"tokens": result.tokens.tolist(), "seconds": result.seconds}), "utf-8")
+    partial.replace(path)
+    return result
 
 
 def check_stock_model(

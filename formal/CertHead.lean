@@ -7,6 +7,8 @@ import CertHead.Decision.FirstMax
 import CertHead.Decision.Head
 import CertHead.Decision.Interval
 import CertHead.Decision.Reduce
+import CertHead.Decision.Rescore
+import CertHead.Decision.RescoreProperties
 import CertHead.Decision.Rounding
 import CertHead.Decision.Select
 import CertHead.Enclosure.Int32
@@ -49,6 +51,7 @@ Where to start reading, from the end backwards:
 
 * `Decision/EndToEnd`: `certified_token_is_the_stock_token` (nothing assumed about the arithmetic) and
   `token_is_right_for_every_kernel_in_the_model` (any stock kernel inside the error model).
+* `Decision/RescoreProperties`: the enclosed rescore encloses, and the end-to-end theorem of enclosed mode.
 * `Decision/Head`: the stock head and the certified head as programs on BF16 bits.
 * `Decision/Certify`: `certify_is_sound`, from enclosures to the token.
 * `Enclosure/ScreenProperties`: the screen encloses the stock accumulator.

@@ -59,8 +59,8 @@ class CertifiedHead(torch.nn.Module):
         if backend == "cuda" and not weight.is_cuda:
             raise ValueError(f"backend 'cuda' needs a weight on a CUDA device, not on {weight.device}")
         _check_weight(weight)
-        for name, value in (("group", group or 1), ("block", block), ("capacity", capacity)):
-            if value < 1:
+        for name, value in (("group", group), ("block", block), ("capacity", capacity)):
+            if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1")
         columns = weight.shape[1]
         weight = weight.detach()

@@ -12,8 +12,9 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
+from pathlib import Path
 
 import torch
 import triton
@@ -116,18 +117,60 @@ def identify(
     compared = mismatches = 0
     used: list[str] = []
     for name, hidden in probe_states(weight, positions, seed):
-        stock = torch.matmul(hidden, weight.T)
-        ours = pipeline.accumulators(hidden).to(torch.bfloat16)
-        differ = stock.view(torch.int16) != ours.view(torch.int16)
-        differ &= ~(stock.isnan() & ours.isnan())
-        mismatches += int(differ.sum())
-        compared += stock.numel()
+        count, differing = _compare(pipeline, hidden)
+        mismatches += differing
+        compared += count
         if name not in used:
             used.append(name)
         if mismatches or (compared >= logits and len(used) == len(DISTRIBUTIONS)):
             break
     key = key_hash(evidence_key(weight, positions))
     return Identification(positions, compared, mismatches, tuple(used), key)
+
+
+def recall_or_identify(pipeline: TritonPipeline, positions: int) -> Identification:
+    """`identify`, or where an earlier run did so under the same key, its verdict after a short re-check.
+
+    The short form compares one batch; a difference there discards the record. Records are one file for
+    each key under `$CERTHEAD_CACHE/identified` (default `~/.cache/certhead/identified`).
+    """
+    key = key_hash(evidence_key(pipeline.weight, positions))
+    root = os.environ.get("CERTHEAD_CACHE") or Path.home() / ".cache" / "certhead"
+    path = Path(root) / "identified" / f"{key}.json"
+    known = _recall(path, key)
+    if known is not None:
+        name, hidden = next(probe_states(pipeline.weight, positions, seed=int.from_bytes(os.urandom(4))))
+        compared, differing = _compare(pipeline, hidden)
+        if not differing:
+            used = tuple(dict.fromkeys((*known.distributions, name)))
+            return replace(known, logits=known.logits + compared, distributions=used)
+    found = identify(pipeline, positions)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_text(json.dumps(as_record(found, pipeline.weight)))
+    part.replace(path)
+    return found
+
+
+def _recall(path: Path, key: str) -> Identification | None:
+    """The verdict in a record, if it is one that identifies and was made under this key."""
+    try:
+        record = json.loads(path.read_text())
+        found = Identification(
+            record["positions"], record["logits"], record["mismatches"], tuple(record["distributions"]), key
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return found if found.identified and record.get("key") == key else None
+
+
+def _compare(pipeline: TritonPipeline, hidden: torch.Tensor) -> tuple[int, int]:
+    """(logits compared, logits whose BF16 bits differ) for one batch; two NaN count as equal."""
+    stock = torch.matmul(hidden, pipeline.weight.T)
+    ours = pipeline.accumulators(hidden).to(torch.bfloat16)
+    differ = stock.view(torch.int16) != ours.view(torch.int16)
+    differ &= ~(stock.isnan() & ours.isnan())
+    return stock.numel(), int(differ.sum())
 
 
 def as_record(found: Identification, weight: torch.Tensor) -> dict[str, object]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from .identify import Identification, identify
+from .identify import Identification, recall_or_identify
 from .triton_head import Tile, TritonPipeline
 
 REPLAYS = 7
@@ -120,7 +120,7 @@ def graph_us(call: Callable[[], object], replays: int = REPLAYS) -> float:
 def make_plan(pipeline: TritonPipeline, positions: int) -> Plan:
     """Identify the stock arithmetic at this batch shape, then time what could serve it."""
     weight = pipeline.weight
-    found = identify(pipeline, positions)
+    found = recall_or_identify(pipeline, positions)
     hidden = decode_like(weight, positions, seed=0)
     stock = graph_us(lambda: torch.argmax(torch.matmul(hidden, weight.T), dim=-1))
     if not found.identified:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from itertools import product
 
 import torch
 from certhead.pyref import head as spec
@@ -105,15 +106,17 @@ def _ceil_sqrt(n: torch.Tensor) -> torch.Tensor:
 @cache
 def int_mm_is_exact(device: str) -> bool:
     """Whether `torch._int_mm` returns exact int32 sums here; some int8 paths saturate at 16 bits."""
+    # both signs of either operand in neighbouring columns: paths that shift one operand to unsigned
+    # saturate on pairs of equal signs only
+    fills = product((-128, 127), (-127, 127), (1, 16), (24, 576))
     try:
-        for m in (1, 16):
-            for columns in (24, 576):
-                a = torch.full((m, columns), -128, dtype=torch.int8, device=device)
-                a[:, ::3] = 127
-                b = torch.full((32, columns), 127, dtype=torch.int8, device=device)
-                b[:, ::5] = -127
-                if not torch.equal(torch._int_mm(a, b.T).double(), a.double() @ b.double().T):
-                    return False
+        for left, right, m, columns in fills:
+            a = torch.full((m, columns), left, dtype=torch.int8, device=device)
+            a[:, ::3] = -1 - left
+            b = torch.full((32, columns), right, dtype=torch.int8, device=device)
+            b[:, ::5] = -right
+            if not torch.equal(torch._int_mm(a, b.T).double(), a.double() @ b.double().T):
+                return False
     except (RuntimeError, NotImplementedError):
         return False
     return True

@@ -12,3 +12,6 @@ settings.load_profile("certhead")
 # Triton reads this when it is first imported: without a GPU its kernels run under the interpreter.
 if not torch.cuda.is_available():
     os.environ["TRITON_INTERPRET"] = "1"
+
+# The workers of a parallel run share the cores.
+torch.set_num_threads(1)

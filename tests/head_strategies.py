@@ -7,6 +7,7 @@ cancel or vanish. Every number is finite and below 2^16, so that the head itself
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
 from certhead.pyref.codec import encode
@@ -95,9 +96,8 @@ def _ties_after_rounding(draw: st.DrawFn, weight: Rows, hidden: Rows) -> None:
         state[:] = [ONE] * len(state)
     for row in weight:
         row[:] = [0] * len(row)
+        row[-1] = encode(Fraction(draw(st.integers(-16, 17)), 128), BF16)
         row[0] = encode(16, BF16)
-        row[-1] = encode(draw(st.integers(-16, 17)), BF16) - (7 << 7) if len(row) > 1 else row[0]
-        row[-1] = row[-1] if row[-1] >= 0 and row[-1] & 0x7FFF <= LARGEST else 0
 
 
 def _cancel(draw: st.DrawFn, weight: Rows, hidden: Rows) -> None:

@@ -15,7 +15,7 @@ from certhead.conformance import conform as conform_module
 from certhead.conformance import stock_model
 from certhead.conformance.cli import app
 from certhead.conformance.heads import synthetic_heads
-from certhead.conformance.stock_model import batches
+from certhead.conformance.stock_model import batches, kept_stock_tokens, stock_tokens
 from certhead.kernels import CertifiedHead, Decision, State
 from typer.testing import CliRunner, Result
 
@@ -209,3 +209,31 @@ def test_batches_have_one_shape_and_count_each_position_once(positions: int, siz
         assert int(index.max()) < positions
         counted += index[:count].tolist()
     assert counted == list(range(positions))
+
+
+def test_kept_stock_tokens_are_run_once_per_states_and_shape(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head = next(head for head in synthetic_heads(0) if head.name == "ragged")
+    product, calls = stock_model.stock_logits, []
+
+    def counting(weight: torch.Tensor, hidden: torch.Tensor) -> torch.Tensor:
+        calls.append(len(hidden))
+        return product(weight, hidden)
+
+    monkeypatch.setattr(stock_model, "stock_logits", counting)
+    seen: list[int] = []
+    fresh = stock_tokens(head.weight, head.hidden, 16, seen.append)
+    assert calls == [16] * 5
+    for hidden, size, expected_calls in (
+        (head.hidden, 16, 5),
+        (head.hidden, 16, 0),
+        (head.hidden, 64, 2),
+        (-head.hidden, 16, 5),
+    ):
+        calls.clear()
+        kept = kept_stock_tokens(tmp_path, head.weight, hidden, size, seen.append)
+        assert len(calls) == expected_calls
+        if hidden is head.hidden and size == 16:
+            assert torch.equal(kept.tokens, fresh.tokens)
+    assert sum(seen) == 5 * len(head.hidden)

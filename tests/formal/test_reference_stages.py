@@ -10,10 +10,12 @@ import pytest
 from certhead.conformance.lean import FP32_SCALE, LeanReference, fp32_integer, request
 from certhead.pyref.fdpa import HOPPER, FdpaModel, Rules
 from certhead.pyref.head import (
+    GAMMA_BITS,
     Limbs,
     certify,
     limbs,
     quantize_row,
+    rescore_enclosed,
     screen,
     stock_token,
 )
@@ -168,6 +170,19 @@ def test_screen(lean: LeanReference) -> None:
     assert lean.ask(requests) == expected
 
 
+def test_rescore(lean: LeanReference) -> None:
+    rng = random.Random(17)
+    requests, expected = [], []
+    for _ in range(200):
+        columns = rng.randrange(1, 70)
+        gamma_num = rng.choice([MODEL.gamma_num(columns), MODELS["any_order"].gamma_num(columns)])
+        w, h = bf16_row(rng, columns), bf16_row(rng, columns)
+        lo, hi = rescore_enclosed(w, h, Fraction(gamma_num, 1 << GAMMA_BITS))
+        requests.append(request("rescore", gamma_num, *pairs(w, h)))
+        expected.append(f"{product_value(lo)} {product_value(hi)}")
+    assert lean.ask(requests) == expected
+
+
 def head_cases(count: int) -> list[tuple[list[list[int]], list[int], dict[str, int]]]:
     """Heads whose rows are copies of each other with few changes, so that ties and near ties are common."""
     rng = random.Random(16)
@@ -225,6 +240,35 @@ def test_whole_head(lean: LeanReference) -> None:
     assert lean.ask([asked for asked, _ in stock]) == [str(token) for _, token in stock]
     assert {e.split()[0] for e in expected} == {"exact", "fallback"}
     assert {"fallback overflow", "fallback refused"} <= set(expected)
+
+
+def test_whole_head_enclosed(lean: LeanReference) -> None:
+    """Outcome for outcome with the any-order model; a token is the stock token of the Hopper chain too."""
+    model = MODELS["any_order"]
+    requests, expected = [], []
+    for weights, hidden, choice in head_cases(150):
+        found = certify(
+            weights,
+            hidden,
+            model,
+            limb_count=choice["limb_count"],
+            group=choice["group"],
+            block=choice["block"],
+            capacity=choice["capacity"],
+        )
+        bits = [b for row in [*weights, hidden] for b in row]
+        words = [choice["limb_count"], choice["group"], model.gamma_num(len(hidden)), choice["block"]]
+        shape = [choice["capacity"], len(weights), len(hidden)]
+        requests.append(request("head-enclosed", *words, *shape, *bits))
+        if found.token is None:
+            reason = found.reason if found.reason in ("overflow", "ambiguous") else "refused"
+            expected.append(f"fallback {reason}")
+        else:
+            expected.append(f"enclosed {found.token}")
+            assert found.token == stock_token(weights, hidden, HOPPER.chain)
+    assert lean.ask(requests) == expected
+    assert {"fallback ambiguous", "fallback overflow", "fallback refused"} <= set(expected)
+    assert any(e.startswith("enclosed") for e in expected)
 
 
 def test_too_small_gamma_is_refused(lean: LeanReference) -> None:

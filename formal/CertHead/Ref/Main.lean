@@ -1,4 +1,4 @@
-import CertHead.Decision.Head
+import CertHead.Decision.Rescore
 import CertHead.Float.Codec
 
 /-!
@@ -28,12 +28,14 @@ each other; an interval is `lo hi`.
 | `quantize` B group w… | `s`, the codes, the residual codes, the norm code |
 | `limbs` LIMBS B group gammaNum codeNorm h… | `u τ N Y`, high limbs, low limbs, group codes; or `refused` |
 | `screen` LIMBS B group gammaNum columns w… h… | `center spread width lo hi` |
+| `rescore` gammaNum PAIR… | the enclosure `lo hi` of the stock accumulator, on the scale `2^-298` |
 | `stock-token` ZERO rows columns bits… | the stock head's token |
 | `head` LIMBS group gammaNum block capacity ZERO rows columns bits… | an outcome of the whole certified head |
+| `head-enclosed` LIMBS group gammaNum block capacity rows columns bits… | the same in enclosed mode |
 
 ZERO is two integers, `0 0` for an adder in which zeros take no part in the largest exponent, else `1 e` with the
 exponent of a zero. ADDER is `group fraction scale` and ZERO; the accumulator is FP32. PAIR is the BF16 bits of two
-operands; LIMBS is 1 or 2; `w`, `h` are integers on the scale `2^-B`. `head` and `stock-token` take the BF16 bits
+operands; LIMBS is 1 or 2; `w`, `h` are integers on the scale `2^-B`. `head`, `head-enclosed` and `stock-token` take the BF16 bits
 of the rows and then of the input.
 
 `certify` takes the screen's intervals of all rows, then the rescored values of all rows (only those of the
@@ -128,6 +130,10 @@ def answerArithmetic (stage : String) (a : Array Int) : Option String :=
   | "fdpa-dot" =>
     let (xs, ys) := unpair (naturals (fromIndex a 5))
     some (showOption ((adderOf a).dotBits xs ys))
+  | "rescore" =>
+    let (xs, ys) := unpair (naturals (fromIndex a 1))
+    let ends := rescoreEnclosed (natAt a 0) xs ys
+    some (showInts [ends.lo, ends.hi])
   | "quantize" =>
     let row := Enclosure.quantizeRow (natAt a 0) (natAt a 1) (fromIndex a 2)
     some (showInts (row.scale :: row.codes ++ row.residualCodes ++ [row.normCode]))
@@ -152,6 +158,14 @@ def answerArithmetic (stage : String) (a : Array Int) : Option String :=
 def rowsFrom (a : Array Int) (start rows columns : Nat) : List (List Nat) :=
   (List.range rows).map fun i => (List.range columns).map fun k => natAt a (start + i * columns + k)
 
+/-- The configuration in the first five numbers. -/
+def configOf (a : Array Int) : HeadConfig where
+  limbs := limbCountOf (valueAt a 0 0)
+  group := natAt a 1
+  gammaNum := natAt a 2
+  block := natAt a 3
+  capacity := natAt a 4
+
 /-- One request about whole heads. -/
 def answerHead (stage : String) (a : Array Int) : Option String :=
   match stage with
@@ -161,13 +175,15 @@ def answerHead (stage : String) (a : Array Int) : Option String :=
     let token := stockToken (zeroOf a 0) (rowsFrom a 4 rows columns) (naturals (fromIndex a (4 + rows * columns)))
     some (exactly a (4 + (rows + 1) * columns) (showOption (token.map Int.ofNat)))
   | "head" =>
-    let c : HeadConfig :=
-      { limbs := limbCountOf (valueAt a 0 0), group := natAt a 1, gammaNum := natAt a 2, block := natAt a 3,
-        capacity := natAt a 4 }
     let rows := natAt a 7
     let columns := natAt a 8
-    some (exactly a (9 + (rows + 1) * columns) (showOutcome
-      (certifiedHead c (zeroOf a 5) (rowsFrom a 9 rows columns) (naturals (fromIndex a (9 + rows * columns))))))
+    some (exactly a (9 + (rows + 1) * columns) (showOutcome (certifiedHead (configOf a) (zeroOf a 5)
+      (rowsFrom a 9 rows columns) (naturals (fromIndex a (9 + rows * columns))))))
+  | "head-enclosed" =>
+    let rows := natAt a 5
+    let columns := natAt a 6
+    some (exactly a (7 + (rows + 1) * columns) (showOutcome (certifiedHeadEnclosed (configOf a)
+      (rowsFrom a 7 rows columns) (naturals (fromIndex a (7 + rows * columns))))))
   | _ => none
 
 /-- One request. -/

@@ -1,0 +1,1 @@
+"""Drivers: one implementation each, asked for the bits of a case."""

@@ -1,0 +1,229 @@
+"""Drivers `interpret` and `cuda`: the Triton sources, each kernel with the inputs that the case gives.
+
+Under the interpreter (`TRITON_INTERPRET=1`, set before this module is imported) `tl.dot` adds in another
+order than a tensor core does; so accumulators and what follows from them are compared only where every
+order gives the same sum. Buffers are poisoned, so that an element that no program wrote differs.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import torch
+from certhead.conformance.cases import Answer, Case, Fields, unpack
+from certhead.conformance.kernel_stages import _poison as poison
+from certhead.kernels.quantize import QuantizedHead, quantize
+from certhead.kernels.torch_stages import floor_log2
+from certhead.kernels.triton_head import INTERPRETED, Tile, TritonPipeline
+from certhead.pyref import head as spec
+from certhead.pyref.codec import decode_dyadic
+from certhead.pyref.formats import BF16
+from certhead.pyref.models import MODELS
+
+from .base import CaseByCase, Unsupported
+from .tensors import bf16, copy_fields, copy_of, fp32, hex_of, reason_names
+
+TILE = Tile(64, 16, 32, 4, 3)  # small, so that small heads have several
+PROGRAMS = 3  # of the re-score: each takes several items, and the last one unpacks
+CHUNK = 32  # blocks a program of `select`
+
+
+class TritonDriver(CaseByCase):
+    """Answers limbs, screen, select, rescore (sums) and exact-mode heads; no enclosed mode, no capacity."""
+
+    def __init__(self) -> None:
+        self.device = torch.device("cpu" if INTERPRETED else "cuda")
+        self.name = "interpret" if INTERPRETED else "cuda"
+
+    def answer(self, case: Case) -> Answer:
+        """The bits of one case."""
+        if case.stage == "head":
+            return self._head(case)
+        if case.stage not in ("limbs", "screen", "select", "rescore"):
+            raise Unsupported
+        stage = getattr(self, f"_{case.stage}")
+        return {case.stage: stage(case)}
+
+    def _pipeline(
+        self, weight: torch.Tensor, copy: QuantizedHead, gamma_num: int, positions: int
+    ) -> TritonPipeline:
+        moved = QuantizedHead(
+            copy.codes.to(self.device),
+            copy.scale.to(self.device),
+            copy.residual_codes.to(self.device),
+            copy.norm_codes.to(self.device),
+            copy.group,
+        )
+        room = TILE.positions * spec.ceil_div(positions, TILE.positions)
+        pipeline = TritonPipeline(weight.to(self.device), moved, gamma_num, max_positions=room)
+        poison(pipeline)
+        return pipeline
+
+    def _blank(self, group: int, columns: int, positions: int, rows: int = 1) -> TritonPipeline:
+        """A pipeline of that shape, for a kernel that does not read the head."""
+        weight = torch.zeros((rows, columns), dtype=torch.bfloat16)
+        return self._pipeline(weight, quantize(weight, group), 0, positions)
+
+    def _limbs(self, case: Case) -> Fields:
+        hidden = bf16(case.rows("hidden")).to(self.device)
+        positions, columns = hidden.shape
+        pipeline = self._blank(case.given["group"], columns, positions)
+        pipeline.gamma_num, pipeline.code_norm = case.number("gamma_num"), case.number("code_norm")
+        pipeline.limbs(hidden, case.given["limb_count"])
+        return _limb_fields(pipeline, positions, case.given["limb_count"])
+
+    def _screen(self, case: Case) -> Fields:
+        copy, positions = copy_of(case), len(case.given["unit_exp"])
+        rows, columns = copy.codes.shape
+        pipeline = self._pipeline(
+            torch.zeros((rows, columns), dtype=torch.bfloat16), copy, 0, positions
+        )
+        unit = torch.tensor(case.singles("unit_exp"), dtype=torch.float32)
+        buffers = {
+            "hi": torch.tensor(case.rows("limb_hi")),
+            "lo": torch.tensor(case.rows("limb_lo")),
+            "group_codes": torch.tensor(case.rows("group_codes")),
+            "tail_codes": torch.tensor(case.singles("tail_codes")),
+            "shift": torch.tensor(case.singles("group_shift")) - spec.residual_shift(copy.group),
+            "unit": torch.exp2(unit),
+        }
+        for name, value in buffers.items():
+            target = getattr(pipeline, name)[:positions]
+            (target[:, : value.shape[1]] if value.dim() == 2 else target).copy_(value)
+        pipeline.best.fill_(-(2**31) + 1)
+        return self._ends(pipeline, positions, 2)
+
+    def _ends(self, pipeline: TritonPipeline, positions: int, limb_count: int) -> Fields:
+        ends = torch.full((2, positions, pipeline.rows), torch.nan, device=self.device)
+        pipeline.screen(positions, TILE, limb_count, ends=ends)
+        return {
+            "lo": [hex_of("lo", row) for row in ends[0]],
+            "hi": [hex_of("hi", row) for row in ends[1]],
+        }
+
+    def _select(self, case: Case) -> Fields:
+        if any(blocks == "none" for blocks in case.want["select"]["blocks"]) or case.given["block"] != 16:
+            raise Unsupported
+        lo, hi = fp32(case.rows("lo")), fp32(case.rows("hi"))
+        positions, rows = lo.shape
+        pipeline = self._blank(1, 1, positions, rows)
+        padded = torch.nn.functional.pad(hi, (0, -rows % 16), value=-torch.inf)
+        pipeline.tops.view(-1)[: positions * pipeline.n_blocks] = (
+            padded.view(positions, -1, 16).amax(dim=2).flatten().to(self.device)
+        )
+        best = (lo.amax(dim=1) + 0.0).view(torch.int32)
+        pipeline.best[:positions] = torch.where(best < 0, -(best & 0x7FFFFFFF), best).to(self.device)
+        pipeline.reasons.zero_()
+        pipeline.counts.zero_()
+        pipeline.select(positions, CHUNK)
+        return {"blocks": _blocks(pipeline, positions)}
+
+    def _rescore(self, case: Case) -> Fields:
+        weight, hidden = bf16(case.rows("weight")), bf16(case.rows("hidden"))
+        if INTERPRETED:  # the identification's launch has thousands of programs; heads cover the kernel
+            raise Unsupported
+        group = min(16, weight.shape[1])
+        pipeline = self._pipeline(weight, quantize(weight, group), 0, len(hidden))
+        sums = pipeline.accumulators(hidden.to(self.device))
+        return {"accumulators": [hex_of("accumulators", row) for row in sums]}
+
+    def _head(self, case: Case) -> Answer:
+        given = case.given
+        if given["mode"] != "exact" or given["block"] != 16:
+            raise Unsupported
+        weight, hidden = bf16(case.rows("weight")), bf16(case.rows("hidden")).to(self.device)
+        positions, limb_count = len(hidden), given["limb_count"]
+        gamma_num = MODELS[given["model"]].gamma_num(weight.shape[1])
+        pipeline = self._pipeline(weight, quantize(weight, given["group"]), gamma_num, positions)
+        fault = given.get("fault")
+        if fault and "code" in fault:
+            row, column, bit = fault["code"]
+            pipeline.codes[row, column] ^= 1 << bit
+        pipeline.limbs(hidden, limb_count)
+        limbs = _limb_fields(pipeline, positions, limb_count)
+        if fault and "limb" in fault:
+            position, column, bit = fault["limb"]
+            pipeline.lo[position, column] ^= 1 << bit
+        screen = self._ends(pipeline, positions, limb_count)
+        pipeline.verify(positions, TILE, limb_count)
+        decide: Fields = {"reason": reason_names(pipeline.reasons[:positions])}
+        pipeline.select(positions, CHUNK)
+        blocks = _blocks(pipeline, positions)
+        exact_sums = not INTERPRETED or sums_are_exact(case)
+        sums = torch.full((positions, pipeline.rows), torch.nan, device=self.device)
+        pipeline.rescore(hidden, sums, programs=PROGRAMS, step=TILE.columns)
+        tokens: list[str | None] = [hex_of("token", t) if exact_sums else None for t in pipeline.tokens[:positions]]
+        answer: Answer = {"limbs": limbs, "screen": screen, "decide": decide, "token": {"token": tokens}}
+        if not fault:
+            answer["quantize"] = copy_fields(pipeline.copy)
+            want = case.want["select"]["blocks"]
+            full = [w == "none" for w in want]  # beyond the capacity, which these kernels do not have
+            answer["select"] = {"blocks": [None if f else b for f, b in zip(full, blocks, strict=True)]}
+            if exact_sums:
+                answer["rescore"] = {"accumulators": _kept_sums(sums, answer["select"]["blocks"])}
+            decide["reason"] = [None if f else r for f, r in zip(full, decide["reason"], strict=True)]
+        return answer
+
+
+def _limb_fields(pipeline: TritonPipeline, positions: int, limb_count: int) -> Fields:
+    used = slice(0, positions)
+    unit_exp = floor_log2(pipeline.unit[used].double())
+    hi = pipeline.hi[used] if limb_count == 2 else torch.zeros_like(pipeline.lo[used])
+    columns = {
+        "unit_exp": unit_exp,
+        "limb_hi": hi,
+        "limb_lo": pipeline.lo[used],
+        "group_shift": pipeline.shift[used] + spec.residual_shift(pipeline.group),
+        "group_codes": pipeline.group_codes[used, : pipeline.groups],
+        "tail_codes": pipeline.tail_codes[used],
+    }
+    fields: Fields = {"reason": reason_names(pipeline.reasons[used])}
+    for name, x in columns.items():
+        fields[name] = [hex_of(name, row) for row in x]
+    return fields
+
+
+def _blocks(pipeline: TritonPipeline, positions: int) -> list[str | None]:
+    work = pipeline.work[: int(pipeline.work_size)].long().cpu()
+    chosen = [(work[(work >> 24) == m] & 0xFFFFFF).sort().values for m in range(positions)]
+    counted = pipeline.counts[:positions].tolist()
+    return [
+        hex_of("blocks", blocks) if len(blocks) == n else f"{n} counted, {len(blocks)} listed"
+        for blocks, n in zip(chosen, counted, strict=True)
+    ]
+
+
+def _kept_sums(sums: torch.Tensor, blocks: list[str | None]) -> list[str | None]:
+    out: list[str | None] = []
+    for row, text in zip(sums, blocks, strict=True):
+        if text is None or not set(text) <= set("0123456789abcdef"):
+            out.append(None)
+            continue
+        index = spec.rows_of(unpack("blocks", text), len(row))
+        out.append(hex_of("accumulators", row[index]))
+    return out
+
+
+def sums_are_exact(case: Case) -> bool:
+    """Whether every partial sum of every row at every position is an FP32 number, in any order.
+
+    True when all products of a pair are multiples of one quantum and their magnitudes add up to less than
+    2^24 of it. States that are not finite are left out: their sums are infinities and NaNs in any order.
+    """
+    weight = [[decode_dyadic(b, BF16) for b in row] for row in case.rows("weight")]
+    for state in case.rows("hidden"):
+        if any(b & 0x7F80 == 0x7F80 for b in state):
+            continue
+        h = [decode_dyadic(b, BF16) for b in state]
+        for row in weight:
+            products = [_reduced(a * c, e + f) for (a, e), (c, f) in zip(row, h, strict=True) if a * c]
+            quantum = min((e for _, e in products), default=0)
+            mass = sum(Fraction(abs(n)) * 2 ** (e - quantum) for n, e in products)
+            if mass >= 1 << 24 or not -149 <= quantum <= 100:
+                return False
+    return True
+
+
+def _reduced(n: int, e: int) -> tuple[int, int]:
+    zeros = (n & -n).bit_length() - 1
+    return n >> zeros, e + zeros
