@@ -94,7 +94,9 @@ def _integers(rng: random.Random, low: int, high: int, count: int) -> list[int]:
 def _spread(rng: random.Random, columns: int, low: int, high: int) -> list[int]:
     """Random signs and significands, exponents between `low` and `high`."""
     return [
-        bf16(rng.choice((-1, 1)) * Fraction(128 + rng.randrange(128), 128) * _two(rng.randrange(low, high + 1)))
+        bf16(
+            rng.choice((-1, 1)) * Fraction(128 + rng.randrange(128), 128) * _two(rng.randrange(low, high + 1))
+        )
         for _ in range(columns)
     ]
 
@@ -127,7 +129,12 @@ def quantize_ties(rng: random.Random) -> Iterator[Given]:
 
 def quantize_scale(rng: random.Random) -> Iterator[Given]:
     """Largest weights whose 127th part is a BF16 number, or is just above one."""
-    rows = [[bf16(127), bf16(3)], [bf16(127) + 1, bf16(-5)], [bf16(127) - 1, bf16(1)], [bf16(65280), bf16(255)]]
+    rows = [
+        [bf16(127), bf16(3)],
+        [bf16(127) + 1, bf16(-5)],
+        [bf16(127) - 1, bf16(1)],
+        [bf16(65280), bf16(255)],
+    ]
     rows += [[bf16(127 * _two(-50)), bf16(_two(-50))], [bf16(127 * _two(-50)) + 1, bf16(_two(-51))]]
     rows += [[bf16(126 * _two(-50)), bf16(_two(-49))], [1, 0x8001], [0, 0x8000], [0x007F, 0x0080]]
     yield _quantize_given(rows, 2)
@@ -145,7 +152,11 @@ def quantize_norms(rng: random.Random) -> Iterator[Given]:
 
 
 def _limbs_given(
-    states: Sequence[Sequence[int]], group: int, limb_count: int, gamma_num: int = 1 << 22, code_norm: int = 1000
+    states: Sequence[Sequence[int]],
+    group: int,
+    limb_count: int,
+    gamma_num: int = 1 << 22,
+    code_norm: int = 1000,
 ) -> Given:
     return {
         "group": group,
@@ -229,13 +240,17 @@ def limbs_tail(rng: random.Random) -> Iterator[Given]:
 # screen
 
 
-def _screen_given(rng: random.Random, rows: int, columns: int, group: int, positions: int, **fixed: Any) -> Given:
+def _screen_given(
+    rng: random.Random, rows: int, columns: int, group: int, positions: int, **fixed: Any
+) -> Given:
     groups, rho = spec.ceil_div(columns, group), spec.residual_shift(group)
     top = fixed.get("top", 64)
     shift = fixed.get("shift", 2)
     q_top = fixed.get("codes", 127)
     given: Given = {"group": group}
-    given["scale"] = [pack("scale", [bf16(Fraction(128 + rng.randrange(128)) * _two(-15))]) for _ in range(rows)]
+    given["scale"] = [
+        pack("scale", [bf16(Fraction(128 + rng.randrange(128)) * _two(-15))]) for _ in range(rows)
+    ]
     given["codes"] = [
         pack("codes", [rng.randrange(-q_top, q_top + 1) for _ in range(columns)]) for _ in range(rows)
     ]
@@ -289,7 +304,10 @@ def screen_wide(rng: random.Random) -> Iterator[Given]:
             pack("codes", [-127 * s for s in signs]),
             pack("codes", [rng.randrange(100, 128) * s for s in signs]),
         ]
-        given["limb_hi"] = [pack("limb_hi", [63 * s for s in signs]), pack("limb_hi", [60 * s for s in signs])]
+        given["limb_hi"] = [
+            pack("limb_hi", [63 * s for s in signs]),
+            pack("limb_hi", [60 * s for s in signs]),
+        ]
         yield given
 
 
@@ -457,7 +475,16 @@ def decide_exact(rng: random.Random) -> Iterator[Given]:
 def decide_enclosed(rng: random.Random) -> Iterator[Given]:
     """Upper ends below, at and above the best lower end, before and after it; BF16 midpoints."""
     pairs: list[tuple[list[int], list[int]]] = []
-    for other in (0x3F7FFFFF, 0x3F800000, 0x3F807FFF, 0x3F808000, 0x3F808001, 0x3F810000, 0x3F7F0000, 0x3F7E8000):
+    for other in (
+        0x3F7FFFFF,
+        0x3F800000,
+        0x3F807FFF,
+        0x3F808000,
+        0x3F808001,
+        0x3F810000,
+        0x3F7F0000,
+        0x3F7E8000,
+    ):
         for k, j in ((3, 1), (1, 3), (0, 4), (4, 0)):
             lo, hi = [_fp32(-2)] * 5, [_fp32(-1)] * 5
             lo[k], hi[k] = 0x3F800000, 0x3FC00000
@@ -581,7 +608,12 @@ def head_gaussian(rng: random.Random) -> Iterator[Given]:
 
 def head_integers(rng: random.Random) -> Iterator[Given]:
     """Small integers with many equal logits: ragged rows, columns and batches, one limb and two."""
-    for rows, columns, positions, limb_count in ((70, 40, 3, 2), (150, 9, 2, 1), (20, 33, 18, 2), (300, 6, 2, 2)):
+    for rows, columns, positions, limb_count in (
+        (70, 40, 3, 2),
+        (150, 9, 2, 1),
+        (20, 33, 18, 2),
+        (300, 6, 2, 2),
+    ):
         weight = [_integers(rng, -3, 4, columns) for _ in range(rows)]
         states = [_integers(rng, -4, 5, columns) for _ in range(positions)]
         yield _head_given(weight, states, limb_count=limb_count)

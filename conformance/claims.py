@@ -45,11 +45,13 @@ CLAIMS = (
         "In enclosed mode the answer is the stock token of every kernel whose error stays within "
         "γ·Σ|w·h| + η, whatever its order of summation.",
         "proved",
-        ("token_is_right_for_every_kernel_in_the_model", "certify_is_sound", "decide_enclosed_is_sound"),
+        (
+            "enclosed_token_is_right_for_every_kernel_in_the_model",
+            "enclosed_rescore_encloses",
+            "certify_is_sound",
+        ),
         ("head.certify", "head.decide_enclosed"),
         ("tests/pyref/test_head.py",),
-        "That the rescored intervals enclose is a hypothesis of the theorem; the FP64 fold that makes them "
-        "is tested.",
     ),
     Claim(
         "The screen's interval holds the stock accumulator; any scale, codes and limbs would be sound.",

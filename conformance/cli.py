@@ -142,7 +142,7 @@ class _Bars:
         """A bar for as long as the stage runs; the value is called with each step forward."""
         progress = Progress(
             TextColumn(f"{name:21}"),
-            BarColumn(40),
+            BarColumn(36),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             console=self.console,

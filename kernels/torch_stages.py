@@ -19,8 +19,8 @@ from .decision import Reason
 from .quantize import QuantizedHead
 from .rounding import floor_log2, fp32_down, fp32_up, power_of_two
 
-ROW_CHUNK = 16384  # rows of the head screened at a time: bounds the working set at M·16384 doubles
-PAIR_CHUNK = 1 << 22  # products rescored at a time
+SCREEN_ELEMENTS = 1 << 17  # interval ends computed at a time: what a core's cache holds, in doubles
+RESCORE_ELEMENTS = 1 << 18  # products rescored at a time, likewise
 
 Rescorer = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """Identified stock arithmetic: hidden [P, K] and rows [P, R, K], bfloat16 → accumulators [P, R] float32."""
@@ -169,7 +169,7 @@ def screen(copy: QuantizedHead, limb: LimbTensors, block: int) -> tuple[torch.Te
     Both float32.
     """
     rows = copy.codes.shape[0]
-    step = max(block, ROW_CHUNK // block * block)
+    step = block * max(1, SCREEN_ELEMENTS // (block * limb.hi.shape[0]))
     best, tops = [], []
     for start in range(0, rows, step):
         lo, hi = ends(copy, slice(start, min(start + step, rows)), limb)
@@ -232,7 +232,7 @@ def rescore_enclosed(
     products = rows.double() * hidden.double()[:, None, :]
     z, mass = fold(products), fold(products.abs())
     factor = gamma_num * 2.0**-spec.GAMMA_BITS + float(spec.RESCORE_SLACK)
-    radius = mass * factor + 2.0**spec.ETA_EXP
+    radius = mass * factor + 2.0**spec.RADIUS_FLOOR_EXP
     return fp32_down(z - radius), fp32_up(z + radius)
 
 
@@ -250,7 +250,7 @@ def rescore(
     With `exact` both ends are the stock accumulator's rounding.
     """
     index, exists = rows_of(pairs, block, weight.shape[0])
-    step = max(1, PAIR_CHUNK // (block * weight.shape[1]))
+    step = max(1, RESCORE_ELEMENTS // (block * weight.shape[1]))
     lows, highs = [], []
     for start in range(0, len(index), step):
         part = slice(start, start + step)

@@ -18,10 +18,11 @@ from .formats import BF16, FP32, FP64
 from .models import ErrorModel
 from .rounding import RoundingMode, round_to, round_to_bits
 
-SCALE_MIN_EXP = -50  # s·2^x ≥ 2^-90 = η for every row and position
+SCALE_MIN_EXP = -50  # s·2^x ≥ 2^-90 > η for every row and position
 UNIT_MIN_EXP = -40
 RANGE_EXP = 16  # |w|, |h| < 2^16: underflow costs at most η and no accumulator overflows
-ETA_EXP = -90
+ETA_EXP = -91  # η
+RADIUS_FLOOR_EXP = -90  # twice η: FP64 adds a tiny γ·a to η itself without effect
 UNIT_BITS = {1: 6, 2: 13}  # by limb count: |t| ≤ 127 fits one int8, |t| ≤ 16320 fits two
 RESIDUAL_BITS = 8  # r_code counts 2^-8 of a unit
 GAMMA_BITS = 40  # γ enters as gamma_num/2^40
@@ -308,7 +309,7 @@ def rescore_enclosed(row_bits: Sequence[int], hidden_bits: Sequence[int], gamma:
     """Stage `rescore`, enclosed mode: FP32 bits of an interval that holds the stock accumulator."""
     products = [a * b for a, b in zip(_values(row_bits), _values(hidden_bits), strict=True)]
     z, mass = fold(products), fold([abs(p) for p in products])
-    radius = _rne64(_rne64(mass * (gamma + RESCORE_SLACK)) + Fraction(2) ** ETA_EXP)
+    radius = _rne64(_rne64(mass * (gamma + RESCORE_SLACK)) + Fraction(2) ** RADIUS_FLOOR_EXP)
     return (
         round_to_bits(_rne64(z - radius), FP32, RoundingMode.RD),
         round_to_bits(_rne64(z + radius), FP32, RoundingMode.RU),

@@ -7,7 +7,7 @@ A model promises, for the stock accumulator `y` of a row `w` and a state `h` of 
 and the stages `limbs`, `screen` and `rescore` take γ from here. Each γ is written once, as a SymPy
 expression in named symbols; the exact number, the dyadic `gamma_num/2^40` of docs/spec.md, the FP64
 number and the text in a report all come from that expression. Nothing is rounded before the last step,
-and that step rounds up. η (2^-90, docs/spec.md) pays for underflow and subnormal operands; γ does not.
+and that step rounds up. η (2^-91, docs/spec.md) pays for underflow and subnormal operands; γ does not.
 
 Both bounds rest on one lemma about trees (Higham, *Accuracy and Stability of Numerical Algorithms*,
 2nd ed., sections 3.1 and 4.2, there for binary trees). Let every node return `ŝ` with

@@ -12,7 +12,7 @@ that does not, as long as at most 256 ones take part: more columns are counted i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -28,7 +28,8 @@ from .product import Codes, Product, dtype_of
 
 BIG = 2.0**100
 MAX_ONES = 256
-ALL_PAIRS_COLUMNS = 640  # above, all pairs are too many probes
+GROUPS = (2, 4, 8, 16, 32, 64)
+SWAPPED = "the second of each pair of columns first"
 Counts: TypeAlias = npt.NDArray[np.int64]
 
 
@@ -184,48 +185,42 @@ def split(terms: int, parts: Iterable[Sequence[int]], group: int) -> Tree:
     return Tree(terms, tuple(nodes), partials)
 
 
-def known_orders(terms: int) -> list[Order]:
-    """The patterns that have a name, for `terms` columns."""
+def known_orders(terms: int, blocks: Iterable[int] = ()) -> Iterator[Order]:
+    """The patterns that have a name, for `terms` columns; `blocks`: sizes at which K may be split."""
     columns = list(range(terms))
-    swapped = [k ^ 1 if k ^ 1 < terms else k for k in columns]
-    orders = [
-        Order("one by one, increasing k", 1, sequential(terms)),
-        Order("one by one, decreasing k", 1, relabel(sequential(terms), columns[::-1])),
-        Order("one by one, each pair's second first", 1, relabel(sequential(terms), swapped)),
-        Order("pairwise halves", 1, pairwise(terms)),
-    ]
-    for group in (2, 4, 8, 16, 32, 64):
-        orders += [
-            Order(f"fused groups of {group}, increasing k", group, fused(terms, group)),
-            Order(
-                f"fused groups of {group}, decreasing k", group, relabel(fused(terms, group), columns[::-1])
-            ),
-        ]
-    for parts in range(2, 17):
-        size = -(-terms // parts)
-        for unit in (1, 4, 8, 16, 32, 64):
-            rounded = -(-size // unit) * unit
-            ranges = [columns[k : k + rounded] for k in range(0, terms, rounded)]
-            if len(ranges) != parts:
-                continue
-            for group in (1, 4, 8, 16):
-                what = f"{parts} parts of {rounded} columns, each in fused groups of {group}"
-                orders.append(Order(what, group, split(terms, ranges, group)))
+    yield Order("one by one, increasing k", 1, sequential(terms))
+    yield Order(f"one by one, {SWAPPED}", 1, relabel(sequential(terms), _swapped(columns)))
+    yield Order("one by one, decreasing k", 1, relabel(sequential(terms), columns[::-1]))
+    for group in GROUPS:
+        yield Order(f"groups of {group}, increasing k", group, fused(terms, group))
+        yield Order(f"groups of {group}, decreasing k", group, relabel(fused(terms, group), columns[::-1]))
+    for block in blocks:
+        ranges = [columns[k : k + block] for k in range(0, terms, block)]
+        what = f"K split every {block}, each part in"
+        yield Order(f"{what} order, one by one", 1, split(terms, ranges, 1))
+        pairs = [_swapped(part) for part in ranges]
+        yield Order(f"{what} order, {SWAPPED}", 1, split(terms, pairs, 1))
+        for group in GROUPS:
+            yield Order(f"{what} groups of {group}", group, split(terms, ranges, group))
     for lanes in (2, 4, 8, 16, 32):
         interleaved = [columns[lane::lanes] for lane in range(min(lanes, terms))]
-        orders.append(Order(f"{lanes} interleaved sums", 1, split(terms, interleaved, 1)))
+        yield Order(f"{lanes} interleaved sums", 1, split(terms, interleaved, 1))
+    yield Order("pairwise halves", 1, pairwise(terms))
     for block in (4, 8, 16, 32):
-        orders.append(Order(f"pairwise in blocks of {block}", 1, blocked(terms, block)))
-    return orders
+        yield Order(f"pairwise in blocks of {block}", 1, blocked(terms, block))
 
 
-def recognise(observed: dict[str, tuple[Sequence[int], Counts]], terms: int) -> Order | None:
+def _swapped(columns: Sequence[int]) -> list[int]:
+    return [columns[i ^ 1] if i ^ 1 < len(columns) else columns[i] for i in range(len(columns))]
+
+
+def recognise(observed: Mapping[str, tuple[Sequence[int], Counts]], terms: int) -> Order | None:
     """The pattern that explains every observation: name -> (columns, counts [n, n]).
 
     Where no named pattern does and all columns were observed together, the tree itself, named by its
     hash. None: a regular pattern was looked for and not found. Raises `NotATree`.
     """
-    for order in known_orders(terms):
+    for order in known_orders(terms, _split_sizes(observed)):
         if all((lca_counts(order.tree, columns) == counts).all() for columns, counts in observed.values()):
             return order
     for columns, counts in observed.values():
@@ -234,3 +229,22 @@ def recognise(observed: dict[str, tuple[Sequence[int], Counts]], terms: int) -> 
             widest = max(sum(child < terms for child in node) for node in tree.nodes)
             return Order(f"tree {digest(counts)[:12]}", 1 if widest <= 2 else widest, tree)
     return None
+
+
+def _split_sizes(observed: Mapping[str, tuple[Sequence[int], Counts]]) -> list[int]:
+    """Where the second part of a split K can begin, by the observations that begin at column 0."""
+    sizes: set[int] = set()
+    for columns, counts in observed.values():
+        if columns[0] != 0:
+            continue
+        tree = tree_of(counts)
+        lowest = list(range(tree.leaves))
+        starts = []
+        for node in tree.nodes:
+            if sum(child >= tree.leaves for child in node) > 1:
+                starts += [lowest[child] for child in node if lowest[child] > 0]
+            lowest.append(min(lowest[child] for child in node))
+        if starts:
+            start = min(starts)
+            sizes.update(range(columns[start - 1] + 1, columns[start] + 1))
+    return sorted(sizes)

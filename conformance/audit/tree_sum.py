@@ -7,7 +7,9 @@ which rounds once (Boldo, Melquiond, IEEE TC 2008: two more bits are enough, 29 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from typing import TypeAlias
 
@@ -15,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from certhead.pyref.fdpa import DEFAULT_RULES, Rules
 from certhead.pyref.fdpa_vector import fdpa_chain_vector, fdpa_vector
-from certhead.pyref.formats import BF16, FP16, FP32, Format
+from certhead.pyref.formats import BF16, FP16, Format
+from certhead.pyref.rounding import RNE, RZ
 from certhead.pyref.sums import Tree, fused
 from certhead.pyref.vector_rounding import bf16_bits_from_fp32, bf16_to_fp32
 
@@ -26,18 +29,26 @@ Doubles: TypeAlias = npt.NDArray[np.float64]
 SMALLEST_NORMAL = 2.0**-126
 
 
+class Partials(Enum):
+    """How the results of the parts of a split K are kept until they are added."""
+
+    FP32 = "FP32"
+    BF16 = "BF16"  # each part rounded to BF16, then all added in FP32
+    BF16_IN_TURN = "BF16 in turn"  # each part adds what the parts before it left, rounded to BF16
+
+
 @dataclass(frozen=True)
 class Adder:
     """The arithmetic of a node.
 
     `fraction_bits` is None for an ordinary adder (one rounding to FP32 a node, products not rounded);
     then only the subnormal rules, `rules.rounding` (RNE or RZ) and `partials` count. Otherwise a node with
-    products is a fused step with `rules`. `partials`: the format in which results of split-K are kept.
+    products is a fused step with `rules`. `partials`: how the results of the parts of a split K are kept.
     """
 
     fraction_bits: int | None
     rules: Rules = field(default=DEFAULT_RULES)
-    partials: Format = FP32
+    partials: Partials = Partials.FP32
 
 
 @dataclass(frozen=True)
@@ -77,6 +88,8 @@ class Machine:
             states, rows = _flush(states), _flush(rows)
         columns = np.ascontiguousarray(rows.T)
         kept: dict[int, Floats] = {}
+        rounded = self._rounded_nodes()
+        product_of = _exact32(states, columns) if self._is_plain(states, rows) else None
         shape = (len(h), len(w))
         for j, node in enumerate(tree.nodes):
             leaves = [child for child in node if child < tree.leaves]
@@ -85,12 +98,18 @@ class Machine:
                 total = self._fused(h, w, leaves, sums, shape)
             else:
                 total = sums[0] if sums else np.zeros(shape, np.float32)
+                if product_of is not None:
+                    for other in sums[1:]:
+                        total = total + other
+                    for k in leaves:
+                        total += product_of(k)
+                    leaves, sums = [], []
                 for other in sums[1:]:
                     total = _round(total.astype(np.float64), other.astype(np.float64), rules, flush)
                 for k in leaves:
                     product = states[:, k, None].astype(np.float64) * columns[k][None, :].astype(np.float64)
                     total = _round(product, total.astype(np.float64), rules, flush)
-            if j in tree.partials and self.adder.partials is BF16:
+            if j in rounded:
                 total = bf16_to_fp32(bf16_bits_from_fp32(total))
             kept[tree.leaves + j] = total
         (root,) = kept.values()
@@ -109,6 +128,10 @@ class Machine:
             a, b, c, inputs=self.inputs, group=max(self.group, len(leaves)),
             fraction_bits=self.adder.fraction_bits, rules=self.adder.rules,
         ).view(np.float32)  # fmt: skip
+
+
+def _exact32(states: Floats, columns: Floats) -> Callable[[int], Floats]:
+    return lambda k: states[:, k, None] * columns[k][None, :]
 
 
 def values_of(codes: Codes, fmt: Format) -> Floats:
@@ -147,7 +170,7 @@ def _round(x: Doubles, y: Doubles, rules: Rules, flush: bool) -> Floats:
         code = np.where(inexact, (code - away) | 1, code)
         exact = code.view(np.float64)
         result = exact.astype(np.float32)
-        if rules.rounding.name == "RZ":
+        if rules.rounding is RZ:
             wide = result.astype(np.float64)
             back = np.isfinite(exact) & (np.abs(wide) > np.abs(exact))
             result = np.where(back, (result.view(np.int32) - 1).view(np.float32), result)

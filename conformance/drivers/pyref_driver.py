@@ -162,9 +162,7 @@ def _head(case: Case) -> Answer:
     model = MODELS[given["model"]]
     rows = [spec.quantize_row(row, group) for row in weight]
     code_norm = spec.code_norm_bound([row.norm_code for row in rows], columns)
-    limb_fields, found = _limb_fields(
-        hidden, group, model.gamma_num(columns), code_norm, given["limb_count"]
-    )
+    limb_fields, found = _limb_fields(hidden, group, model.gamma_num(columns), code_norm, given["limb_count"])
     screened = [None if p is None else [spec.screen(row, p, group) for row in rows] for p in found]
     select: Fields = {"threshold": [], "candidates": [], "blocks": []}
     rescore: Fields = {"accumulators": []} if exact else {"lo": [], "hi": []}

@@ -1,0 +1,148 @@
+"""Driver `external`: any program that speaks JSON lines on its standard input and output.
+
+The program first gets `{"protocol": "certhead.protocol/1"}` and answers
+`{"protocol": "certhead.protocol/1", "name": "..."}`. Then each line is a case without what is wanted,
+`{"id": ..., "stage": ..., "in": {...}}`, answered by one of
+
+    {"id": ..., "out": {"limbs": {"unit_exp": ["fff3"], ...}}}
+    {"id": ..., "unsupported": true}
+    {"id": ..., "error": "one line"}
+
+A program that dies, answers late or answers nonsense fails that case and is started again, a few times.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import shlex
+import subprocess
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from certhead.conformance.cases import Case
+
+from .base import Result, Unsupported
+
+PROTOCOL = "certhead.protocol/1"
+TIMEOUT = 60.0  # seconds for one answer
+RESTARTS = 3
+
+
+class ProgramFailed(Exception):
+    """The program died, hung, or broke the protocol."""
+
+
+class ExternalDriver:
+    """Runs `command` and asks it case after case."""
+
+    def __init__(
+        self,
+        command: str | Sequence[str],
+        *,
+        name: str | None = None,
+        timeout: float = TIMEOUT,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.command = shlex.split(command) if isinstance(command, str) else list(command)
+        self.name = name or f"external:{shlex.join(self.command)}"
+        self.timeout = timeout
+        self.environment = {**os.environ, **(environment or {})}
+        self._process: subprocess.Popen[str] | None = None
+        self._lines: queue.Queue[str | None] = queue.Queue()
+
+    def results(self, cases: Sequence[Case]) -> Iterator[Result]:
+        """One result for each case; after too many restarts the rest fails at once."""
+        restarts = 0
+        for case in cases:
+            if restarts > RESTARTS:
+                yield ProgramFailed(f"not run: the program failed {restarts} times")
+                continue
+            try:
+                yield self._ask(case)
+            except Unsupported as skipped:
+                yield skipped
+            except ProgramFailed as problem:
+                restarts += 1
+                self.close()
+                yield problem
+
+    def _ask(self, case: Case) -> Result:
+        if self._process is None:
+            self._start()
+        reply = self._exchange({"id": case.id, "stage": case.stage, "in": case.given})
+        if reply.get("id") != case.id:
+            raise ProgramFailed(f"answered {reply.get('id')!r} to {case.id!r}")
+        if reply.get("unsupported"):
+            raise Unsupported
+        if "error" in reply:
+            return ValueError(str(reply["error"]))
+        out = reply.get("out")
+        if not isinstance(out, dict) or not all(isinstance(fields, dict) for fields in out.values()):
+            raise ProgramFailed("the answer has no usable 'out'")
+        return out
+
+    def _start(self) -> None:
+        try:
+            self._process = subprocess.Popen(
+                self.command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                bufsize=1,
+                env=self.environment,
+            )
+        except OSError as problem:
+            raise ProgramFailed(f"{self.command[0]}: {problem.strerror}") from None
+        self._lines = queue.Queue()
+        threading.Thread(target=_read, args=(self._process, self._lines), daemon=True).start()
+        hello = self._exchange({"protocol": PROTOCOL})
+        if hello.get("protocol") != PROTOCOL:
+            raise ProgramFailed(f"speaks {hello.get('protocol')!r}, not {PROTOCOL!r}")
+
+    def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+        process = self._process
+        assert process is not None
+        assert process.stdin is not None
+        try:
+            process.stdin.write(json.dumps(request) + "\n")
+            process.stdin.flush()
+            line = self._lines.get(timeout=self.timeout)
+        except OSError:
+            line = None
+        except queue.Empty:
+            raise ProgramFailed(f"no answer within {self.timeout:g} s") from None
+        if line is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=5)
+            raise ProgramFailed(f"the program ended with exit status {process.returncode}")
+        try:
+            reply = json.loads(line)
+        except json.JSONDecodeError:
+            raise ProgramFailed(f"answered {line.strip()[:80]!r}, which is not JSON") from None
+        if not isinstance(reply, dict):
+            raise ProgramFailed(f"answered {line.strip()[:80]!r}, which is not an object")
+        return reply
+
+    def close(self) -> None:
+        """Ends the program."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+
+def _read(process: subprocess.Popen[str], lines: queue.Queue[str | None]) -> None:
+    assert process.stdout is not None
+    with contextlib.suppress(ValueError):  # closed while waiting
+        for line in process.stdout:
+            lines.put(line)
+    lines.put(None)
