@@ -10,8 +10,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 conform: env  ## check the certified head on a real model; writes report.html
 	@$(BIN)/certhead conform $(ARGS)
 
+# one thread a worker: torch's threads wait by spinning, and would wait for each other
 test: env lint types proofs  ## every check that CI runs
-	@$(BIN)/python -m pytest -n $(shell nproc) $(ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(shell nproc) $(ARGS)
 
 env: $(STAMP)
 

@@ -182,6 +182,26 @@ def show(record: dict[str, Any], console: Console) -> None:
     console.print(table)
 
 
+def markdown(record: dict[str, Any]) -> str:
+    """The README's table; a test compares the two."""
+    shapes = list(dict.fromkeys((r["V"], r["K"]) for r in record["rows"]))
+    lines = [
+        "| M | " + " | ".join(f"V={v:,} K={k:,}" for v, k in shapes) + " |",
+        "|---|" + "---|" * len(shapes),
+    ]
+    for m in dict.fromkeys(r["M"] for r in record["rows"]):
+        cells = []
+        for shape in shapes:
+            row = next(r for r in record["rows"] if (r["V"], r["K"]) == shape and r["M"] == m)
+            if row["served_by"] == "stock":
+                cells.append(f"{row['stock_us']:.0f} (stock serves)")
+            else:
+                times = f"{row['stock_us']:.0f} → {row['certified_us']:.0f}"
+                cells.append(f"{times} (**{row['ratio']:.2f}×**)")
+        lines.append(f"| {m} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
 def draw(record: dict[str, Any], path: Path) -> None:
     """Ratio of stock to certified time against M, one line for each head."""
     import matplotlib

@@ -7,6 +7,7 @@ FP32 spacing more or less. `random.Random` alone is used, so every Python gives 
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
@@ -586,8 +587,9 @@ def head_solved_ties(rng: random.Random) -> Iterator[Given]:
 
 def head_integer_ties(rng: random.Random) -> Iterator[Given]:
     """The same in small integers, whose sums are exact in every order, across blocks and tiles of 64."""
+    places_in_turn = itertools.cycle(((0, 69), (69, 0), (63, 64)))
     for offset in FP32_OFFSETS.values():
-        for places in ((0, 69), (69, 0), (63, 64)):
+        for places in itertools.islice(places_in_turn, 2):
             weight, states = tied_head(rng, offset, places, 70, integers=True)
             states.append(_integers(rng, -3, 4, 16) + _integers(rng, -1, 2, 4))
             yield _head_given(weight, states, limb_count=rng.choice((1, 2)))

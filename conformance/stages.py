@@ -79,8 +79,25 @@ def compare_stages(
             ends = (f"{int(lo_bits[m, i]):08x}", f"{int(hi_bits[m, i]):08x}")
             want = (f"{exact.lo_bits:08x}", f"{exact.hi_bits:08x}")
             tally.equal("screen", f"position {m}, row {i}", ends, want)
-        _compare_choice(head, hidden, m, lo_bits[m].tolist(), hi_bits[m].tolist(), decision, tally)
-    return tally.results()
+        if head.backend == "torch":
+            _compare_choice(head, hidden, m, lo_bits[m].tolist(), hi_bits[m].tolist(), decision, tally)
+    return tally.results() + (_kernel_results(head, hidden) if head.backend == "cuda" else [])
+
+
+def _kernel_results(head: CertifiedHead, hidden: torch.Tensor) -> list[StageResult]:
+    """The Triton kernels' outputs at this batch shape, whole, with the tiles that may serve it."""
+    from certhead.kernels.plan import fitting
+    from certhead.kernels.triton_engine import TritonEngine
+
+    from .kernel_stages import compare_kernels, merge
+
+    assert isinstance(head.engine, TritonEngine)
+    pipeline = head.engine.pipeline
+    return merge(
+        result
+        for c in fitting(pipeline, hidden.shape[0])
+        for result in compare_kernels(pipeline, hidden, c.tile, c.limb_count, chain_rows=64)
+    )
 
 
 def _compare_choice(

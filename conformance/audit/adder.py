@@ -231,7 +231,7 @@ class _Layout:
         out = []
         for at in self.at:
             h = np.full(self.columns, _code(1.0, self.inputs), dtype_of(self.inputs))
-            w = np.zeros(self.columns, h.dtype)
+            w: Codes = np.zeros(self.columns, dtype_of(self.inputs))
             slots: list[tuple[int, Pair]] = []
             if self.group == 1:
                 early, late = self.chain[at - len(probe.before) : at], self.chain[at : at + len(probe.terms)]

@@ -115,6 +115,35 @@ class Machine:
         (root,) = kept.values()
         return root.view(np.uint32)
 
+    def _rounded_nodes(self) -> frozenset[int]:
+        """Nodes whose sums are rounded to BF16."""
+        tree = self.tree
+        match self.adder.partials:
+            case Partials.FP32:
+                return frozenset()
+            case Partials.BF16:
+                return tree.partials
+            case Partials.BF16_IN_TURN:
+                joins = {j for j, node in enumerate(tree.nodes) if min(node) >= tree.leaves}
+                return frozenset({min(tree.partials), *joins} - {len(tree.nodes) - 1})
+
+    def _is_plain(self, states: Floats, rows: Floats) -> bool:
+        """Whether FP32's own multiplication and addition do: products exact, nothing near underflow.
+
+        Products of BF16 values that are 0 or at least 2^-100 are multiples of 2^-114, and so are their
+        sums before and after rounding: no sum is subnormal.
+        """
+        if self.adder.fraction_bits is not None or self.inputs is not BF16:
+            return False
+        if self.adder.rules.rounding is not RNE:
+            return False
+        low, high = [], []
+        for values in (states, rows):
+            magnitude = np.abs(values)
+            low.append(float(np.min(magnitude, where=magnitude > 0, initial=np.inf)))
+            high.append(float(magnitude.max(initial=0)))
+        return low[0] * low[1] >= 2.0**-100 and high[0] * high[1] * self.tree.leaves < 2.0**127
+
     def _fused(
         self, h: Codes, w: Codes, leaves: list[int], sums: list[Floats], shape: tuple[int, int]
     ) -> Floats:

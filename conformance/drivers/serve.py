@@ -1,4 +1,4 @@
-"""Serves a built-in driver to the protocol of `external`: `python -m certhead.conformance.drivers.serve NAME`.
+"""Serves a built-in driver over the protocol of `external`: `python -m ….drivers.serve NAME`.
 
 `interpret` and `cuda` run this way, because the interpreter must be chosen before Triton is imported, and
 so that a crash on a device is one failed case.

@@ -13,6 +13,7 @@ from certhead.pyref.fdpa_vector import fdpa_chain_pairs
 from certhead.pyref.models import MODELS
 
 from .base import CaseByCase, Unsupported
+from .exact_sums import sums_are_exact
 from .tensors import bf16, copy_fields, copy_of, fp32, hex_of, reason_names
 
 
@@ -169,9 +170,17 @@ def _head(case: Case) -> Answer:
         "select": select,
         "rescore": rescore,
         "decide": {"token": tokens, "reason": reason_names(decision.reasons)},
-        # where the head falls back, this machine's own product decides, not the Hopper chain
-        "token": {"token": [None if t == "none" else t for t in tokens]},
+        "token": {"token": _returned(case, tokens, decision.tokens)},
     }
+
+
+def _returned(case: Case, decided: list[str | None], tokens: torch.Tensor) -> list[str | None]:
+    """Where the head falls back, this machine's product decides: the Hopper chain's if sums are exact."""
+    exact = sums_are_exact(case)
+    return [
+        pack("token", [token]) if exact or d != "none" else None
+        for d, token in zip(decided, tokens.tolist(), strict=True)
+    ]
 
 
 _STAGES = {

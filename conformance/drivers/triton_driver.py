@@ -7,8 +7,6 @@ order gives the same sum. Buffers are poisoned, so that an element that no progr
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import torch
 from certhead.conformance.cases import Answer, Case, Fields, unpack
 from certhead.conformance.kernel_stages import _poison as poison
@@ -16,11 +14,10 @@ from certhead.kernels.quantize import QuantizedHead, quantize
 from certhead.kernels.torch_stages import floor_log2
 from certhead.kernels.triton_head import INTERPRETED, Tile, TritonPipeline
 from certhead.pyref import head as spec
-from certhead.pyref.codec import decode_dyadic
-from certhead.pyref.formats import BF16
 from certhead.pyref.models import MODELS
 
 from .base import CaseByCase, Unsupported
+from .exact_sums import sums_are_exact
 from .tensors import bf16, copy_fields, copy_of, fp32, hex_of, reason_names
 
 TILE = Tile(64, 16, 32, 4, 3)  # small, so that small heads have several
@@ -57,6 +54,8 @@ class TritonDriver(CaseByCase):
         room = TILE.positions * spec.ceil_div(positions, TILE.positions)
         pipeline = TritonPipeline(weight.to(self.device), moved, gamma_num, max_positions=room)
         poison(pipeline)
+        pipeline.best.fill_(0x5A5A5A5A)
+        pipeline.winner.fill_(0x5A5A5A5A5A5A5A5A)
         return pipeline
 
     def _blank(self, group: int, columns: int, positions: int, rows: int = 1) -> TritonPipeline:
@@ -114,7 +113,10 @@ class TritonDriver(CaseByCase):
         pipeline.reasons.zero_()
         pipeline.counts.zero_()
         pipeline.select(positions, CHUNK)
-        return {"blocks": _within(case, pipeline, _blocks(pipeline, positions))}
+        blocks = _within(case, pipeline, _blocks(pipeline, positions))
+        if not any(blocks):
+            raise Unsupported
+        return {"blocks": blocks}
 
     def _rescore(self, case: Case) -> Fields:
         weight, hidden = bf16(case.rows("weight")), bf16(case.rows("hidden"))
@@ -206,31 +208,3 @@ def _kept_sums(sums: torch.Tensor, blocks: list[str | None]) -> list[str | None]
         index = spec.rows_of(unpack("blocks", text), len(row))
         out.append(hex_of("accumulators", row[index]))
     return out
-
-
-def sums_are_exact(case: Case) -> bool:
-    """Whether every partial sum of every row at every position is an FP32 number, in any order.
-
-    True when all products of a pair are multiples of one quantum and their magnitudes add up to less than
-    2^24 of it. States that are not finite are left out: their sums are infinities and NaNs in any order.
-    False with subnormal operands, which the interpreter converts wrongly (Triton 3.9.0 on a CPU).
-    """
-    if any(0 < b & 0x7FFF < 0x80 for name in ("weight", "hidden") for row in case.rows(name) for b in row):
-        return False
-    weight = [[decode_dyadic(b, BF16) for b in row] for row in case.rows("weight")]
-    for state in case.rows("hidden"):
-        if any(b & 0x7F80 == 0x7F80 for b in state):
-            continue
-        h = [decode_dyadic(b, BF16) for b in state]
-        for row in weight:
-            products = [_reduced(a * c, e + f) for (a, e), (c, f) in zip(row, h, strict=True) if a * c]
-            quantum = min((e for _, e in products), default=0)
-            mass = sum(Fraction(abs(n)) * 2 ** (e - quantum) for n, e in products)
-            if mass >= 1 << 24 or not -149 <= quantum <= 100:
-                return False
-    return True
-
-
-def _reduced(n: int, e: int) -> tuple[int, int]:
-    zeros = (n & -n).bit_length() - 1
-    return n >> zeros, e + zeros
