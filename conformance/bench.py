@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from certhead.kernels import CertifiedHead
 from certhead.kernels.identify import as_record, evidence_key
-from certhead.kernels.plan import Configuration, decode_like, graph_us
+from certhead.kernels.plan import INPUTS, Configuration, decode_like, graph_us, rotating
 from certhead.kernels.triton_engine import TritonEngine
 from rich.console import Console
 from rich.table import Table
@@ -24,7 +24,6 @@ from rich.table import Table
 SCHEMA = "certhead.bench/1"
 BATCHES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256)
 SHAPES = ((248_320, 2_560), (151_936, 4_096), (49_152, 576))
-INPUTS = 4  # rotating head inputs in one graph
 REPLAYS = 15
 
 
@@ -92,10 +91,9 @@ def _interleaved(
     engine: TritonEngine, weight: torch.Tensor, inputs: list[torch.Tensor]
 ) -> tuple[float, float]:
     """Median µs a call of (stock, certified): replays alternate between the two graphs."""
-    turn = iter(range(1 << 30))
     stock, certified = (
-        _graph(lambda: torch.argmax(torch.matmul(inputs[next(turn) % INPUTS], weight.T), dim=-1)),
-        _graph(lambda: engine.tokens(inputs[next(turn) % INPUTS])),
+        _graph(rotating(lambda h: torch.argmax(torch.matmul(h, weight.T), dim=-1), inputs)),
+        _graph(rotating(engine.tokens, inputs)),
     )
     times: tuple[list[float], list[float]] = ([], [])
     for _ in range(REPLAYS):
@@ -151,11 +149,17 @@ def _stages(engine: TritonEngine, hidden: torch.Tensor, c: Configuration) -> dic
 def run_bench(
     shapes: tuple[tuple[int, int], ...], batches: tuple[int, ...], path: Path, console: Console
 ) -> dict[str, Any]:
-    """Measure every shape and batch on the current CUDA device and write the record to `path`."""
+    """Measure every shape and batch on the current CUDA device and write the record to `path`.
+
+    A record that is already there keeps its rows of other shapes.
+    """
     if not torch.cuda.is_available():
         raise RuntimeError("the benchmark needs a CUDA device; none was found")
     device = torch.device("cuda")
     record: dict[str, Any] = {"schema": SCHEMA, "rows": []}
+    if path.is_file():
+        record = json.loads(path.read_text())
+        record["rows"] = [r for r in record["rows"] if (r["V"], r["K"]) not in shapes]
     for rows, columns in shapes:
         weight = gaussian_head(Shape(rows, columns), device)
         record["rows"] += bench_head(weight, batches, console)

@@ -210,10 +210,10 @@ def limbs_refused(rng: random.Random) -> Iterator[Given]:
 
 def limbs_shift(rng: random.Random) -> Iterator[Given]:
     """Group norms at 127 times a power of two, and just above."""
-    for t in (127, 128, 254, 255, 127 * 64, 16256, 16320, 126 * 128):
-        lead = [bf16(8192)] if t < 8192 else []
-        yield _limbs_given([[*lead, bf16(t)], [bf16(t), *lead]], 1, 2)
-    for count in (2, 3, 4, 9, 16):
+    tops = (127, 128, 254, 255, 126 * 128, 127 * 64)
+    yield _limbs_given([[bf16(8192), bf16(t)] for t in tops], 1, 2)
+    yield _limbs_given([[bf16(t)] for t in (16256, 16320, 8192)], 1, 2)
+    for count in (2, 4, 16):
         yield _limbs_given([[bf16(16256)] * count, [bf16(8192)] * count], 16, 2)
 
 
@@ -232,10 +232,11 @@ def limbs_int32(rng: random.Random) -> Iterator[Given]:
 def limbs_tail(rng: random.Random) -> Iterator[Given]:
     """Remainders below a unit: their norm and γ's term decide the tail code."""
     for columns in (3, 20):
-        for gamma_num in (0, 1, 1 << 18, 1 << 30):
+        for number, gamma_num in enumerate((0, 1, 1 << 18, 1 << 30)):
             states = [_spread(rng, columns, -16, 3), _spread(rng, columns, -9, 0), [bf16(4)] * columns]
-            for limb_count in (1, 2):
-                yield _limbs_given(states, 16, limb_count, gamma_num)
+            yield _limbs_given(states, 16, 1 + number % 2, gamma_num)
+    # γ as large as a half, and few units: γ times the remainder shows
+    yield _limbs_given([_spread(rng, 30, -46, -38) for _ in range(4)], 30, 2, 1 << 39, 1)
 
 
 # screen
@@ -437,6 +438,9 @@ def rescore_fold(rng: random.Random) -> Iterator[Given]:
         rows = [[bf16(_two(rng.choice((15, -15, -45, -80, 0)))) for _ in range(columns)] for _ in range(3)]
         states = [[bf16(rng.choice((1, -1)) * _two(rng.choice((10, -10, -30)))) for _ in range(columns)]]
         yield _rescore_given(rows, states, 1 << 21)
+    # halves cancel the large terms before the small ones are added; neighbours lose the small ones
+    row = [bf16(_two(15)), bf16(_two(-12)), bf16(-_two(15)), bf16(_two(-12))]
+    yield _rescore_given([row], [[bf16(_two(15)), bf16(_two(-12))] * 2], 0)
 
 
 def rescore_tiny(rng: random.Random) -> Iterator[Given]:
@@ -587,12 +591,11 @@ def head_solved_ties(rng: random.Random) -> Iterator[Given]:
 
 def head_integer_ties(rng: random.Random) -> Iterator[Given]:
     """The same in small integers, whose sums are exact in every order, across blocks and tiles of 64."""
-    places_in_turn = itertools.cycle(((0, 69), (69, 0), (63, 64)))
+    places = itertools.cycle(((0, 69), (69, 0), (63, 64)))
     for offset in FP32_OFFSETS.values():
-        for places in itertools.islice(places_in_turn, 2):
-            weight, states = tied_head(rng, offset, places, 70, integers=True)
-            states.append(_integers(rng, -3, 4, 16) + _integers(rng, -1, 2, 4))
-            yield _head_given(weight, states, limb_count=rng.choice((1, 2)))
+        weight, states = tied_head(rng, offset, next(places), 70, integers=True)
+        states.append(_integers(rng, -3, 4, 16) + _integers(rng, -1, 2, 4))
+        yield _head_given(weight, states, limb_count=rng.choice((1, 2)))
 
 
 def head_gaussian(rng: random.Random) -> Iterator[Given]:
@@ -623,7 +626,7 @@ def head_integers(rng: random.Random) -> Iterator[Given]:
 
 def head_leading(rng: random.Random) -> Iterator[Given]:
     """One row far ahead, so that few blocks are left; also in the last, ragged block."""
-    for rows, at in ((70, 69), (70, 0), (33, 32), (90, 40)):
+    for rows, at in ((70, 69), (33, 32)):
         weight = [_integers(rng, -3, 4, 24) for _ in range(rows)]
         states = [_integers(rng, 1, 9, 24), _integers(rng, -8, 9, 24)]
         weight[at] = [bf16(40)] * 24
@@ -676,7 +679,7 @@ def head_faults(rng: random.Random) -> Iterator[Given]:
     states = [_integers(rng, -4, 5, 20) for _ in range(2)]
     states[0][3] = states[1][3] = bf16(3)
     states[1][9] = 0
-    for fault in ({"code": [5, 3, 6]}, {"code": [69, 9, 0]}, {"code": [64, 3, 7]}, {"limb": [1, 4, 2]}):
+    for fault in ({"code": [5, 3, 6]}, {"code": [69, 9, 0]}, {"limb": [1, 4, 2]}):
         yield _head_given(weight, states, fault=fault)
     weight = [_integers(rng, -3, 4, 6) for _ in range(300)]
     states = [_integers(rng, 1, 5, 6) for _ in range(2)]

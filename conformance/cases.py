@@ -96,7 +96,7 @@ def unpack(name: str, text: str) -> list[int]:
     """The inverse of `pack`. Raises ValueError for a length that does not fit or a digit that is none."""
     digits, signed = FIELDS[name]
     if len(text) % digits:
-        raise ValueError(f"{name}: {len(text)} digits are no multiple of {digits}")
+        raise ValueError(f"{len(text)} digits are no multiple of {digits}")
     half, full = 1 << (4 * digits - 1), 1 << 4 * digits
     values = [int(text[i : i + digits], 16) for i in range(0, len(text), digits)]
     return [v - full if signed and v >= half else v for v in values]

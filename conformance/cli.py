@@ -14,6 +14,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from .audit.command import audit
+from .case_commands import cases, fuzz, gate, mutants
 from .claims import trust
 from .errors import BadInput
 from .gpu_commands import bench, kernels, save_head
@@ -26,10 +28,15 @@ app = typer.Typer(
     help="Certified output heads: the stock BF16 head's token, and the reasons why.",
 )
 app.command()(prove)
+app.command()(audit)
 app.command()(bench)
 app.command()(kernels)
 app.command()(save_head)
 app.command()(trust)
+app.command()(cases)
+app.command()(mutants)
+app.command()(gate)
+app.command()(fuzz)
 
 
 def _print_version(wanted: bool) -> None:

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import torch
-from certhead.kernels import CertifiedHead
 from certhead.kernels.decision import Reason
-from certhead.kernels.identify import evidence_key
+from certhead.kernels.identify import evidence_key, identify
 from certhead.kernels.plan import configurations, decode_like, fitting
 from certhead.kernels.quantize import quantize
-from certhead.kernels.triton_engine import TritonEngine
 from certhead.kernels.triton_head import TritonPipeline, preferred_group
 from certhead.pyref.models import ANY_ORDER
 from rich.console import Console
@@ -37,7 +37,7 @@ REAL_SHAPES = ((248_320, 2_560), (151_936, 4_096), (262_144, 640), (128_256, 4_0
 BATCHES = (1, 2, 3, 4, 7, 8, 16, 17, 32, 48, 64, 96, 128, 192, 256)
 REPEATS = 20
 CHAIN_ROWS = 200
-Line = Callable[[str], None]
+DEVICE = torch.device("cuda")
 
 
 def special(hidden: torch.Tensor) -> torch.Tensor:
@@ -51,29 +51,22 @@ def special(hidden: torch.Tensor) -> torch.Tensor:
     return hidden
 
 
-def ragged_pipelines(device: torch.device) -> Iterator[TritonPipeline]:
-    """Small heads whose sizes are no multiple of any tile."""
-    for rows, columns in RAGGED:
-        weight = gaussian_head(Shape(rows, columns), device)
-        copy = quantize(weight, min(preferred_group(columns), columns))
-        yield TritonPipeline(weight, copy, ANY_ORDER.gamma_num(columns))
-
-
-def compare_stages_everywhere(device: torch.device, line: Line) -> list[StageResult]:
-    """Every tile that can be picked, one and two limbs, ragged sizes, special states."""
+def compare_stages_of(rows: int, columns: int) -> list[dict[str, Any]]:
+    """Every tile that can be picked, ragged sizes and special states, for one head."""
+    weight = gaussian_head(Shape(rows, columns), DEVICE)
+    copy = quantize(weight, min(preferred_group(columns), columns))
+    pipeline = TritonPipeline(weight, copy, ANY_ORDER.gamma_num(columns))
     results: list[StageResult] = []
-    for pipeline in ragged_pipelines(device):
-        for positions in STAGE_BATCHES:
-            hidden = special(decode_like(pipeline.weight, positions, positions))
-            for c in fitting(pipeline, positions):
-                results += compare_kernels(pipeline, hidden, c.tile, c.limb_count, chain_rows=CHAIN_ROWS)
-        line(f"stages: V={pipeline.rows} K={pipeline.columns}: {sum(r.compared for r in results):,} values")
-    return merge(results)
+    for positions in STAGE_BATCHES:
+        hidden = special(decode_like(weight, positions, positions))
+        for c in fitting(pipeline, positions):
+            results += compare_kernels(pipeline, hidden, c.tile, c.limb_count, chain_rows=CHAIN_ROWS)
+    return [vars(r) for r in merge(results)]
 
 
-def count_races(device: torch.device, line: Line) -> dict[str, int]:
+def count_races() -> dict[str, int]:
     """Repeat calls on one large head; count outputs that are not the first call's bits."""
-    weight = gaussian_head(Shape(50_000, 2_560), device)
+    weight = gaussian_head(Shape(50_000, 2_560), DEVICE)
     pipeline = TritonPipeline(weight, quantize(weight, 160), ANY_ORDER.gamma_num(2_560))
     compared = differing = 0
     for positions in (1, 16, 32, 64, 128, 256):
@@ -91,13 +84,12 @@ def count_races(device: torch.device, line: Line) -> dict[str, int]:
                 first = first or now
                 compared += sum(t.numel() for t in now)
                 differing += sum(int((a != b).sum()) for a, b in zip(first, now, strict=True))
-    line(f"repeats: {REPEATS} of each call, {compared:,} values, {differing} changed")
     return {"repeats": REPEATS, "compared": compared, "differing": differing}
 
 
-def inject_faults(device: torch.device, line: Line, faults: int = 60) -> dict[str, dict[str, int]]:
+def inject_faults(faults: int = 60) -> dict[str, dict[str, int]]:
     """Flip one bit at a time where the checksums reach; count what was caught and tokens that differ."""
-    weight = gaussian_head(Shape(20_000, 2_560), device)
+    weight = gaussian_head(Shape(20_000, 2_560), DEVICE)
     pipeline = TritonPipeline(weight, quantize(weight, 160), ANY_ORDER.gamma_num(2_560))
     hidden = decode_like(weight, 16, 0)
     c = configurations(16)[0]
@@ -127,111 +119,138 @@ def inject_faults(device: torch.device, line: Line, faults: int = 60) -> dict[st
             caught += bool((pipeline.reasons[:16] == Reason.CHECKSUM).any())
             wrong += int((pipeline.tokens[:16] != stock).sum())
         out[place] = {"injected": faults, "caught": caught, "tokens_differing": wrong}
-        line(f"faults: {place}: {caught} of {faults} caught, {wrong} tokens differ")
     return out
 
 
-def count_tokens(
-    weight: torch.Tensor, states: Callable[[int, int], torch.Tensor], budget: int, line: Line
-) -> list[dict[str, Any]]:
-    """Tokens of `CertifiedHead` against the stock head, M by M; `states(M, seed)` makes the inputs."""
-    head = CertifiedHead(weight, backend="cuda")
-    engine = head.engine
-    assert isinstance(engine, TritonEngine)
+def count_tokens(rows: int, columns: int, saved_head: Path | None, scale: int) -> list[dict[str, Any]]:
+    """Tokens of the kernels against the stock head, for every M and every configuration that may serve.
+
+    saved_head: a safetensors file whose `weight` and `hidden` (bfloat16) take the place of the Gaussian
+    head and its states. scale: calls for each M below 64; half as many from there on.
+    """
+    if saved_head is not None:
+        from safetensors.torch import load_file
+
+        tensors = load_file(saved_head, device="cuda")
+        weight, hidden = tensors["weight"].contiguous(), tensors["hidden"]
+        name = saved_head.stem
+    else:
+        weight, hidden, name = gaussian_head(Shape(rows, columns), DEVICE), None, "gaussian"
+
+    def states(positions: int, seed: int) -> torch.Tensor:
+        if hidden is None:
+            return decode_like(weight, positions, seed)
+        generator = torch.Generator().manual_seed(seed * 1000 + positions)
+        return hidden[torch.randint(0, len(hidden), (positions,), generator=generator).to(DEVICE)]
+
+    columns = weight.shape[1]
+    copy = quantize(weight, min(preferred_group(columns), columns))
+    pipeline = TritonPipeline(weight, copy, ANY_ORDER.gamma_num(columns))
     out = []
     for positions in BATCHES:
-        plan = engine.plan(positions)
-        batches = max(
-            4, budget // (len(BATCHES) * positions) if positions < 64 else budget // (4 * positions)
+        found = identify(pipeline, positions)
+        chosen = fitting(pipeline, positions) if found.identified else []
+        calls = scale if positions < 64 else scale // 2
+        pipeline.totals.zero_()
+        differing = torch.zeros((), dtype=torch.int64, device=DEVICE)
+        for seed in range(calls):
+            h = states(positions, seed)
+            stock = torch.argmax(torch.matmul(h, weight.T), dim=-1)
+            for c in chosen:
+                differing += (pipeline.run(h, c.tile, c.limb_count) != stock).sum()
+        totals = pipeline.totals.tolist()
+        out.append(
+            {
+                "head": name,
+                "V": weight.shape[0],
+                "K": columns,
+                "M": positions,
+                "verdict": "identified" if found.identified else "not identified",
+                "identified_on_logits": found.logits,
+                "configurations": len(chosen),
+                "positions": sum(totals),
+                "differing": int(differing),
+                "exact": totals[Reason.NONE],
+                "fallback": sum(totals) - totals[Reason.NONE],
+            }
         )
-        before, differing = engine.counters(), 0
-        for seed in range(batches):
-            hidden = states(positions, seed)
-            differing += int((head(hidden) != head.stock_tokens(hidden)).sum())
-        after = engine.counters()
-        row = {
-            "V": weight.shape[0],
-            "K": weight.shape[1],
-            "M": positions,
-            "positions": positions * batches,
-            "differing": differing,
-            "verdict": "identified" if plan.identification.identified else "not identified",
-            "identified_on_logits": plan.identification.logits,
-            "served_by": "certified" if plan.configuration else "stock",
-            "exact": after["exact"] - before["exact"],
-            "fallback": after["fallback"] - before["fallback"],
-        }
-        out.append(row)
-    total = sum(r["positions"] for r in out)
-    line(f"tokens: {weight.shape[0]}×{weight.shape[1]}: {total:,} positions, "
-         f"{sum(r['differing'] for r in out)} differ")  # fmt: skip
     return out
 
 
-def run_device(path: Path, saved_head: Path | None, console: Console, budget: int = 60_000) -> dict[str, Any]:
-    """Run everything on the current CUDA device and write the record to `path`.
+def run_device(path: Path, saved_head: Path | None, console: Console, scale: int = 300) -> dict[str, Any]:
+    """Run everything on the current CUDA device, parts in parallel, and write the record to `path`.
 
+    Kernels compile for minutes and run for seconds, so the parts are processes of their own on one GPU.
     saved_head: a safetensors file with `weight` and `hidden` (bfloat16), e.g. a captured model's head.
-    budget: positions per batch class and shape. Raises RuntimeError without a CUDA device.
+    scale: see `count_tokens`. Raises RuntimeError without a CUDA device; a part that fails is recorded
+    under `failures`, and the others go on.
     """
     if not torch.cuda.is_available():
         raise RuntimeError("kernel evidence needs a CUDA device; none was found")
-    device, line = torch.device("cuda"), console.print
-    probe = torch.zeros(1, 1, dtype=torch.bfloat16, device=device)
-    key = evidence_key(probe, 0)
+    key = evidence_key(torch.zeros(1, 1, dtype=torch.bfloat16, device=DEVICE), 0)
     record: dict[str, Any] = {
         "schema": SCHEMA,
         "device": key["device"],
         "versions": {k: key[k] for k in ("driver", "cuda", "cublas", "torch", "triton")},
         "source_hash": source_hash(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
+        "stages": [],
         "shapes": [],
+        "failures": [],
     }
-
-    def save() -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(record, indent=1) + "\n")
-
-    record["stages"] = [vars(r) for r in compare_stages_everywhere(device, line)]
-    record["races"] = count_races(device, line)
-    record["faults"] = inject_faults(device, line)
-    save()
-    if saved_head is not None:
-        from safetensors.torch import load_file
-
-        tensors = load_file(saved_head, device="cuda")
-        hidden = tensors["hidden"]
-
-        def real_states(positions: int, seed: int) -> torch.Tensor:
-            generator = torch.Generator().manual_seed(seed * 1000 + positions)
-            index = torch.randint(0, len(hidden), (positions,), generator=generator)
-            return hidden[index.to(device)].contiguous()
-
-        rows = count_tokens(tensors["weight"].contiguous(), real_states, budget, line)
-        record["shapes"] += [r | {"head": "SmolLM2-135M-Instruct"} for r in rows]
-        save()
-    for rows_, columns in REAL_SHAPES:
-        weight = gaussian_head(Shape(rows_, columns), device)
-
-        def states(positions: int, seed: int, weight: torch.Tensor = weight) -> torch.Tensor:
-            return decode_like(weight, positions, seed)
-
-        record["shapes"] += [r | {"head": "gaussian"} for r in count_tokens(weight, states, budget, line)]
-        record["tokens"] = {
-            "positions": sum(r["positions"] for r in record["shapes"]),
-            "differing": sum(r["differing"] for r in record["shapes"]),
-        }
-        save()
-        del weight
-        torch.cuda.empty_cache()
+    parts: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+        *(("tokens", count_tokens, (*shape, None, scale)) for shape in REAL_SHAPES),
+        *([("tokens", count_tokens, (0, 0, saved_head, scale))] if saved_head else []),
+        *(("stages", compare_stages_of, shape) for shape in RAGGED),
+        ("races", count_races, ()),
+        ("faults", inject_faults, ()),
+    ]
+    stages: list[StageResult] = []
+    with ProcessPoolExecutor(len(parts), mp_context=get_context("spawn")) as pool:
+        running = {pool.submit(part, *arguments): (kind, arguments) for kind, part, arguments in parts}
+        for future in as_completed(running):
+            kind, arguments = running[future]
+            try:
+                found = future.result()
+            except Exception as error:  # one part must not take the others down
+                record["failures"].append(f"{kind} {arguments}: {type(error).__name__}: {error}")
+                console.print(f"[red]{record['failures'][-1]}")
+                continue
+            if kind == "tokens":
+                record["shapes"] += found
+            elif kind == "stages":
+                stages += [StageResult(**r) for r in found]
+            else:
+                record[kind] = found
+            console.print(f"  {kind} {arguments}: {_summary(kind, found)}")
+            record["stages"] = [vars(r) for r in merge(stages)]
+            record["tokens"] = {
+                "positions": sum(r["positions"] for r in record["shapes"]),
+                "differing": sum(r["differing"] for r in record["shapes"]),
+            }
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(record, indent=1) + "\n")
     return record
 
 
+def _summary(kind: str, found: Any) -> str:
+    if kind == "tokens":
+        return (
+            f"{sum(r['positions'] for r in found):,} positions, {sum(r['differing'] for r in found)} differ"
+        )
+    if kind == "stages":
+        return f"{sum(r['compared'] for r in found):,} values, {sum(r['differing'] for r in found)} differ"
+    return str(found)
+
+
 def passed(record: dict[str, Any]) -> bool:
-    """Whether nothing differed, nothing changed on repetition, and every fault was caught."""
+    """Whether every part ran, nothing differed or changed on repetition, and every fault was caught."""
+    faults = record.get("faults", {}).values()
     return (
-        not any(s["differing"] for s in record["stages"])
-        and record["races"]["differing"] == 0
+        not record["failures"]
+        and not any(s["differing"] for s in record["stages"])
+        and record.get("races", {}).get("differing") == 0
         and record["tokens"]["differing"] == 0
-        and all(f["caught"] == f["injected"] and not f["tokens_differing"] for f in record["faults"].values())
+        and bool(faults)
+        and all(f["caught"] == f["injected"] and not f["tokens_differing"] for f in faults)
     )

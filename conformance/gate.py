@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import io
+import json
 import tokenize
 from pathlib import Path
 
@@ -49,3 +50,49 @@ def source_hash(root: Path = REPOSITORY) -> str:
         digest.update(path.relative_to(root).as_posix().encode() + b"\0")
         digest.update(code_only(path.read_text("utf-8")).encode() + b"\0")
     return digest.hexdigest()
+
+
+SCHEMA = "certhead.kernels/1"
+EVIDENCE = Path(__file__).parent / "evidence"
+
+
+def evidence_problems(folder: Path = EVIDENCE, root: Path = REPOSITORY) -> list[str]:
+    """Why the GPU evidence does not cover the sources as they are: one line a reason, none if it does.
+
+    One `kernels-*.json` with the present hash and no difference is enough; evidence for other sources is
+    history, unless there is no other.
+    """
+    paths = sorted(folder.glob("kernels-*.json"))
+    if not paths:
+        return [f"{folder}: no kernels-*.json; run `certhead kernels` on a GPU"]
+    now = source_hash(root)
+    problems = []
+    for path in paths:
+        found = _record_problems(path, now)
+        if not found:
+            return []
+        problems += found
+    return problems
+
+
+def _record_problems(path: Path, now: str) -> list[str]:
+    try:
+        record = json.loads(path.read_text("utf-8"))
+        schema, made_for, stages, tokens = (record[k] for k in ("schema", "source_hash", "stages", "tokens"))
+        if schema != SCHEMA:
+            return [f"{path}: schema {schema!r} is not {SCHEMA!r}"]
+        if made_for != now:
+            return [
+                f"{path}: made for sources {made_for[:16]}, these are {now[:16]}; "
+                "run `certhead kernels` on a GPU"
+            ]
+        problems = [
+            f"{path}: stage {s['stage']}: {s['differing']} of {s['compared']} values differ"
+            for s in stages
+            if s["differing"] or not s["compared"]
+        ]
+        if tokens["differing"] or not tokens["positions"] or not stages:
+            problems.append(f"{path}: {tokens['differing']} of {tokens['positions']} tokens differ")
+    except (OSError, ValueError, KeyError, TypeError) as problem:
+        return [f"{path}: not a kernel record: {type(problem).__name__}: {problem}"]
+    return problems

@@ -78,7 +78,7 @@ def kernels(
         Path | None,
         typer.Option(help="A saved head (`certhead save-head`) to run beside the synthetic ones."),
     ] = None,
-    budget: Annotated[int, typer.Option(help="Positions for each shape and class of batch sizes.")] = 60_000,
+    scale: Annotated[int, typer.Option(help="Calls for each head and M below 64; half from there on.")] = 300,
     json: Json = None,
 ) -> None:
     """Earn this GPU's evidence: every kernel output against the reference, and tokens by the million.
@@ -87,8 +87,8 @@ def kernels(
     `races`, `faults`, `shapes` (per head and M: positions, differing, verdict, exact, fallback) and
     `tokens`. Exit code 1 if anything differs. Default file: conformance/evidence/kernels-<device>.json.
     """
-    if budget < 1:
-        raise typer.BadParameter(f"--budget {budget} must be at least 1")
+    if scale < 2:
+        raise typer.BadParameter(f"--scale {scale} must be at least 2")
     if head is not None and not head.is_file():
         raise typer.BadParameter(f"--head {head}: no such file")
     torch = _need_cuda("kernels")
@@ -96,12 +96,12 @@ def kernels(
 
     console = Console()
     path = json or EVIDENCE / f"kernels-{_slug(torch.cuda.get_device_name())}.json"
-    record = run_device(path, head, console, budget)
+    record = run_device(path, head, console, scale)
     ok = passed(record)
     tokens = record["tokens"]
     console.print(
-        f"{'passed' if ok else 'FAILED'}: {tokens['positions']:,} positions, {tokens['differing']} tokens differ; "
-        f"wrote {path}"
+        f"{'passed' if ok else 'FAILED'}: {tokens['positions']:,} positions, "
+        f"{tokens['differing']} tokens differ; wrote {path}"
     )
     raise typer.Exit(0 if ok else 1)
 

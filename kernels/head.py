@@ -17,7 +17,7 @@ from certhead.pyref.models import ANY_ORDER, ErrorModel
 from . import torch_stages as stages
 from .decision import Decision
 from .engine import Engine
-from .quantize import QuantizedHead, bits, quantize
+from .quantize import QuantizedHead, quantize
 from .torch_engine import TorchEngine
 
 BACKENDS = ("auto", "torch", "cuda")
@@ -34,6 +34,8 @@ class CertifiedHead(torch.nn.Module):
     exact: for the torch back end, the identified stock arithmetic (see `torch_stages.Rescorer`), or None
     for enclosed mode. The cuda back end identifies it itself, for each batch shape.
     group, block, capacity: columns per residual norm, rows per candidate block, blocks per position.
+    checksum: for the cuda back end, whether the screen's integer sums are checked on every call; None for
+    "where a measurement says that it costs less than 3 %".
     progress: called with the number of rows quantised so far, chunk by chunk.
 
     Raises TypeError for a wrong dtype and ValueError for a wrong shape or value, naming it.
@@ -51,6 +53,7 @@ class CertifiedHead(torch.nn.Module):
         group: int | None = None,
         block: int = spec.BLOCK,
         capacity: int = spec.CAPACITY,
+        checksum: bool | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         super().__init__()
@@ -80,7 +83,7 @@ class CertifiedHead(torch.nn.Module):
         if self.backend == "cuda":
             from .triton_engine import TritonEngine  # Triton is an optional dependency
 
-            self.engine = TritonEngine(weight, copy, self.gamma_num, block)
+            self.engine = TritonEngine(weight, copy, self.gamma_num, block, checksum)
         else:
             self.engine = TorchEngine(weight, copy, self.gamma_num, block, capacity, exact)
 
@@ -218,6 +221,8 @@ def _check_weight(weight: torch.Tensor) -> None:
         raise ValueError(f"K={weight.shape[1]} exceeds {spec.K_MAX}")
     if not weight.is_contiguous():
         raise ValueError(f"weight has strides {weight.stride()}, the head needs contiguous rows")
+    if weight.is_inference():
+        raise ValueError("weight was made under torch.inference_mode: a change of it could not be noticed")
     bad = ~torch.isfinite(weight) | (weight.abs() >= 2.0**spec.RANGE_EXP)
     if bool(bad.any()):
         row, column = (int(i) for i in bad.nonzero()[0])
@@ -226,4 +231,4 @@ def _check_weight(weight: torch.Tensor) -> None:
 
 
 def _digest(weight: torch.Tensor) -> str:
-    return hashlib.sha256(bits(weight).to(torch.int16).numpy().data).hexdigest()
+    return hashlib.sha256(weight.cpu().contiguous().view(torch.int16).numpy().data).hexdigest()

@@ -17,8 +17,15 @@ class TritonEngine:
 
     exact: Rescorer | None = None
 
-    def __init__(self, weight: torch.Tensor, copy: QuantizedHead, gamma_num: int, block: int) -> None:
-        self.weight = weight
+    def __init__(
+        self,
+        weight: torch.Tensor,
+        copy: QuantizedHead,
+        gamma_num: int,
+        block: int,
+        checksum: bool | None = None,
+    ) -> None:
+        self.weight, self.checksum = weight, checksum
         self.pipeline = TritonPipeline(weight, copy, gamma_num, block=block)
         self.copy = self.pipeline.copy
         self.plans: dict[int, Plan] = {}
@@ -37,13 +44,13 @@ class TritonEngine:
     def plan(self, positions: int) -> Plan:
         """The plan for a batch shape, made on first use. Waits for the device."""
         if positions not in self.plans:
-            self.plans[positions] = make_plan(self.pipeline, positions)
+            self.plans[positions] = make_plan(self.pipeline, positions, self.checksum)
         return self.plans[positions]
 
     def _stock_reason(self, positions: int) -> Reason | None:
         """Why the stock head serves this call, or None where the kernels do."""
         if positions > MAX_POSITIONS:
-            return Reason.SLOWER
+            return Reason.REFUSED
         if positions not in self.plans and torch.cuda.is_current_stream_capturing():
             return Reason.UNIDENTIFIED
         plan = self.plan(positions)

@@ -16,8 +16,10 @@ a missing product is absent, it is not a zero (the two differ where `Rules.zero_
 
 Sources: Fasi, Higham, Mikaitis, Pranesh (PeerJ CS 7:e330, 2021) for Volta to Ampere; Khattak, Mikaitis
 (arXiv 2512.07004) and the models of MMA-Sim (arXiv 2511.10909) for Hopper. What those leave open, or
-contradict each other in, is a named field of `Rules` with a default, so that a measurement settles it
-in one place. Everything here is exact integer arithmetic; `fdpa_vector` holds the fast twin.
+contradict each other in, is a named field of `Rules`. The defaults are what an H200 does: for `group`,
+`fraction_bits`, where the accumulator joins, and every rule, conformance/evidence/audit-h200.json
+(`parameters`) names a probe and counts the recorded steps that rule the other values out.
+Everything here is exact integer arithmetic; `fdpa_vector` holds the fast twin.
 """
 
 from __future__ import annotations
@@ -30,8 +32,8 @@ from .codec import decode, decode_dyadic
 from .formats import BF16, FP8_E4M3, FP16, FP32, Format
 from .rounding import RZ, RoundingMode, round_to_bits
 
-CANONICAL_NAN = 0x7FFFFFFF  # what both published models return for every NaN
-FLOOR_EXPONENT = -133  # the least exponent that the published Hopper model aligns to
+CANONICAL_NAN = 0x7FFFFFFF  # every NaN, whatever its operands; published and measured
+FLOOR_EXPONENT = -133  # the least exponent that a step aligns to; published and measured
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,13 @@ class Rules:
     normalize_products  True brings each product's significand back to [1, 2) before the alignment,
                         i.e. e_k = floor(log2|p_k|). Measured wrong on Hopper; kept for the audit.
     zero_exponent       the exponent that a zero product or a zero accumulator brings to e_max. None: it
-                        takes no part. Published models say -133 (newer) and -126 (older). It matters
+                        takes no part. Published models say -133 (newer) and -126 (older); measured -133:
+                        2^-145 - 2^-159 gives 2^-145, and 2^-145 - 2^-155 gives 15·2^-149. It matters
                         only where all terms are tiny: a nonzero accumulator has exponent >= -126.
     negative_zero       True gives -0 when every term is negative or -0 and S = 0; False always +0.
-                        Published models disagree.
-    signed_underflow    True: a nonzero S that rounds to zero keeps its sign; False: +0.
+                        Published models disagree; measured: sixteen -0 and c = -0 give +0.
+    signed_underflow    True: a nonzero S that rounds to zero keeps its sign; False: +0. Measured:
+                        -2^-150 gives +0.
     subnormal_inputs    False reads subnormal a, b (not c) as zeros of their sign.
     subnormal_results   False replaces a subnormal result by a zero of its sign.
     overflow_to_inf     True: a sum of 2^128 or more is an infinity whatever the rounding (published,
@@ -62,7 +66,7 @@ class Rules:
     normalize_products: bool = False
     zero_exponent: int | None = FLOOR_EXPONENT
     negative_zero: bool = False
-    signed_underflow: bool = True
+    signed_underflow: bool = False
     subnormal_inputs: bool = True
     subnormal_results: bool = True
     overflow_to_inf: bool = True

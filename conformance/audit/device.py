@@ -17,21 +17,20 @@ import numpy.typing as npt
 import torch
 from certhead.kernels.identify import evidence_key, key_hash, probe_states
 from certhead.kernels.quantize import quantize
-from certhead.kernels.rounding import fp32_down, fp32_up
 from certhead.kernels.triton_head import TritonPipeline
 from certhead.pyref.formats import BF16, Format
-from certhead.pyref.head import ETA_EXP, GAMMA_BITS, default_group
+from certhead.pyref.head import default_group
 from certhead.pyref.models import ANY_ORDER
 
 from . import device_kernels as kernels
 from .distributions import Codes16, Codes32
+from .enclosure import Enclosure
 from .refute import minimise
 from .tree import BIG, pairs_of
 
 Matmul = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 INSTRUCTION = re.compile(r"wgmma\.mma_async[\w.]*|mma\.sync[\w.]*")
 TILES = {"mma.sync": (16, 16, 1), "wgmma": (64, 64, 4)}  # rows, positions, warps
-ROW_CHUNK = 8192
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -135,10 +134,10 @@ class Head:
         return Head(weight, pipeline)
 
 
-def compare_logits(head: Head, positions: int, logits: int, seconds: float, seed: int = 0) -> dict[str, Any]:
+def compare_logits(head: Head, positions: int, logits: int, limit_s: float, seed: int = 0) -> dict[str, Any]:
     """BF16 logits of the stock head against the re-score's, over the identification's distributions.
 
-    Goes on after a difference, to count; stops after `logits` or `seconds`.
+    Goes on after a difference, to count; stops after `logits` or `limit_s`.
     """
     start = monotonic()
     compared: Counter[str] = Counter()
@@ -157,10 +156,13 @@ def compare_logits(head: Head, positions: int, logits: int, seconds: float, seed
                 "stock": f"{int(codes16(theirs[m, i])):#06x}",
                 "chain": f"{int(codes16(ours[m, i])):#06x}",
             }
-            first |= smallest_difference(head.weight, hidden, m, i)
-        done = batch >= 4 and (compared.total() >= logits or monotonic() - start > seconds)
-        if done or monotonic() - start > 3 * seconds:
+            differing = hidden
+        elapsed = monotonic() - start
+        if elapsed > 3 * limit_s or (batch >= 4 and (compared.total() >= logits or elapsed > limit_s)):
             break
+    seconds = monotonic() - start
+    if first is not None:
+        first |= smallest_difference(head.weight, differing, first["position"], first["row"])
     key = evidence_key(head.weight, positions)
     return {
         "V": head.weight.shape[0],
@@ -172,7 +174,7 @@ def compare_logits(head: Head, positions: int, logits: int, seconds: float, seed
         "first": first,
         "evidence_key": key,
         "key": key_hash(key),
-        "seconds": round(monotonic() - start, 2),
+        "seconds": round(seconds, 2),
     }
 
 
@@ -189,7 +191,7 @@ def smallest_difference(weight: torch.Tensor, hidden: torch.Tensor, m: int, i: i
         return bool(theirs.view(torch.int16) != ours.view(torch.int16))
 
     try:
-        kept = minimise(differs, range(weight.shape[1]))
+        kept = minimise(differs, range(weight.shape[1]), limit=300)
     except ValueError as problem:
         return {"minimal": str(problem)}
     masked = torch.zeros_like(hidden)
@@ -204,58 +206,18 @@ def smallest_difference(weight: torch.Tensor, hidden: torch.Tensor, m: int, i: i
 
 
 def enclosure(head: Head, positions: int, batches: int, seed: int = 1) -> dict[str, Any]:
-    """Stock logits against the any-order interval: how many lie outside, and the largest error/bound.
-
-    The error of a BF16 logit is taken beyond the half unit that its own rounding may add, so the ratio
-    is a lower estimate there; for FP32 results it is the error itself.
-    """
-    weight = head.weight
-    columns = weight.shape[1]
-    relative = ANY_ORDER.gamma_num(columns) * 2.0**-GAMMA_BITS
-    slack = 4 * (columns + 4) * 2.0**-53  # this function's own FP64 rounding
-    out: dict[str, Any] = {"logits": 0, "outside": 0, "ratio_bf16": 0.0, "ratio_fp32": None, "first": None}
-    for batch, (name, hidden) in enumerate(probe_states(weight, positions, seed)):
+    """Stock logits, and the library's FP32 results, against the any-order interval."""
+    seen = Enclosure()
+    for batch, (name, hidden) in enumerate(probe_states(head.weight, positions, seed)):
         if batch >= batches:
             break
-        logits = stock(hidden, weight)
         try:
-            wide: torch.Tensor | None = stock_fp32(hidden, weight)
+            wide: torch.Tensor | None = stock_fp32(hidden, head.weight)
         except (RuntimeError, TypeError):
             wide = None
-        state = hidden.double()
-        for start in range(0, len(weight), ROW_CHUNK):
-            where = slice(start, min(start + ROW_CHUNK, len(weight)))
-            rows = weight[where].double()
-            center, size = state @ rows.T, state.abs() @ rows.abs().T
-            radius = size * (relative + slack) + 2.0**ETA_EXP
-            low = fp32_down(center - radius).to(torch.bfloat16)
-            high = fp32_up(center + radius).to(torch.bfloat16)
-            part = logits[:, where]
-            outside = ~((low <= part) & (part <= high))
-            count = int(outside.sum())
-            out["outside"] += count
-            value = part.double()
-            half_unit = torch.ldexp(torch.ones_like(value), torch.frexp(value).exponent - 9)
-            beyond = ((value - center).abs() - half_unit).clamp_min(0) / radius
-            out["ratio_bf16"] = max(out["ratio_bf16"], float(beyond.max()))
-            if wide is not None:
-                error = float(((wide[:, where].double() - center).abs() / radius).max())
-                out["ratio_fp32"] = max(out["ratio_fp32"] or 0.0, error)
-            if count and out["first"] is None:
-                m, i = (int(x) for x in outside.nonzero()[0])
-                out["first"] = {
-                    "distribution": name,
-                    "batch": batch,
-                    "seed": seed,
-                    "position": m,
-                    "row": start + i,
-                    "logit": f"{int(codes16(part[m, i])):#06x}",
-                    "interval": [f"{int(codes16(x[m, i])):#06x}" for x in (low, high)],
-                    "exact": float(center[m, i]),
-                    "radius": float(radius[m, i]),
-                }
-        out["logits"] += logits.numel()
-    return out
+        where = {"distribution": name, "batch": batch, "seed": seed}
+        seen.add(hidden, head.weight, stock(hidden, head.weight), wide, where)
+    return vars(seen)
 
 
 def compare_wide(head: Head, positions: int, seed: int = 2) -> dict[str, Any]:

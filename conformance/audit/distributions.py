@@ -33,6 +33,8 @@ DISTRIBUTIONS = (
     "cut",
     "overflow",
 )
+"""Those of the recorded H200 vectors."""
+ALL = (*DISTRIBUTIONS, "paired_cut")
 ABOUT = {
     "finite_bits": "bit patterns uniform over all finite codes",
     "edges": "zeros, subnormals, powers of two and their neighbours, the largest finite value",
@@ -43,6 +45,7 @@ ABOUT = {
     "geometric": "exponents uniform over 25 binades, full significands",
     "cut": "products of one beside products around the last fraction bit that a step keeps",
     "overflow": "products around the largest finite FP32 value",
+    "paired_cut": "pairs of products in [1, 4) that cancel, beside products around the last bit kept",
 }
 PRODUCTS = 16
 
@@ -65,7 +68,7 @@ def step_inputs(
 
     specials: one step in two gets an infinity or a NaN somewhere.
     """
-    rng = np.random.Generator(np.random.PCG64([seed, DISTRIBUTIONS.index(name)]))
+    rng = np.random.Generator(np.random.PCG64([seed, ALL.index(name)]))
     shape = (count, PRODUCTS)
     a, b = _operands(name, rng, shape, shape, fmt, chained=False)
     c = _accumulators(rng, a, b, fmt)
@@ -80,7 +83,7 @@ def step_inputs(
 
 def chain_inputs(task: ChainTask, fmt: Format = BF16) -> tuple[Codes16, Codes16]:
     """Operands of chains: h [positions, terms] and w [rows, terms], codes of `fmt`."""
-    rng = np.random.Generator(np.random.PCG64([task.seed, 1000 + DISTRIBUTIONS.index(task.name)]))
+    rng = np.random.Generator(np.random.PCG64([task.seed, 1000 + ALL.index(task.name)]))
     return _operands(task.name, rng, (task.positions, task.terms), (task.rows, task.terms), fmt, chained=True)
 
 
@@ -146,11 +149,25 @@ def _operands(
             mask = rng.integers(0, 8, h_shape if h_shape == w_shape else h_shape[1]) == 0
             h, w = both(bias - 14, bias - 11)
             h, w = (np.where(mask, (x & fmt.sign_bit) | (bias << stored), x) for x in (h, w))
+        case "paired_cut":
+            h, w = both(bias - 14, bias - 11)
+            for x in (h, w):
+                large = _codes(rng, x.shape, bias, bias, fmt)
+                x[:] = np.where(_pair_mask(h_shape[1]), large, x)
+            pairs = np.flatnonzero(_pair_mask(h_shape[1]))[::2]
+            h[:, pairs + 1], w[:, pairs + 1] = h[:, pairs], w[:, pairs] ^ fmt.sign_bit
         case "overflow":
             h, w = both(top - 2, top, *((bias - 9, bias - 4) if chained else (bias - 2, bias + 2)))
         case _:
-            raise ValueError(f"no distribution {name!r}; there are {', '.join(DISTRIBUTIONS)}")
+            raise ValueError(f"no distribution {name!r}; there are {', '.join(ALL)}")
     return h.astype(dtype_of(fmt)), w.astype(dtype_of(fmt))
+
+
+def _pair_mask(columns: int) -> npt.NDArray[np.bool_]:
+    """Columns 2k and 2k + 1 of every 16, for one k that moves on by 3 from group to group."""
+    column = np.arange(columns)
+    pair = 2 * ((3 * (column // 16)) % 8)
+    return (column % 16 - pair >> 1 == 0) & (column // 2 * 2 + 1 < columns)
 
 
 def _signed(rng: np.random.Generator, magnitude: Int64, fmt: Format) -> Int64:

@@ -16,13 +16,17 @@ def emulated_chains(task: ChainTask, fmt: Format = BF16) -> Codes32:
     return fdpa_chain_vector(h, w, inputs=fmt)
 
 
-def minimise(differs: Callable[[Sequence[int]], bool], columns: Sequence[int]) -> list[int]:
+def minimise(
+    differs: Callable[[Sequence[int]], bool], columns: Sequence[int], *, limit: int = 2000
+) -> list[int]:
     """A subset of `columns` for which `differs` still holds and no single one can be left out.
 
     Delta debugging (Zeller, Hildebrandt, IEEE TSE 2002): complements of ever smaller parts are tried.
-    `differs` must hold for `columns` itself; raises `ValueError` otherwise.
+    After `limit` trials the smallest set so far is returned. `differs` must hold for `columns` itself;
+    raises `ValueError` otherwise.
     """
     kept = list(columns)
+    trials = 0
     if not differs(kept):
         raise ValueError("the inputs do not differ to begin with")
     parts = 2
@@ -30,6 +34,9 @@ def minimise(differs: Callable[[Sequence[int]], bool], columns: Sequence[int]) -
         size = -(-len(kept) // parts)
         for start in range(0, len(kept), size):
             rest = kept[:start] + kept[start + size :]
+            trials += 1
+            if trials > limit:
+                return kept
             if rest and differs(rest):
                 kept, parts = rest, max(parts - 1, 2)
                 break

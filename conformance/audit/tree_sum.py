@@ -82,7 +82,6 @@ class Machine:
 
     def _by_tree(self, h: Codes, w: Codes) -> npt.NDArray[np.uint32]:
         rules, tree = self.adder.rules, self.tree
-        flush = not rules.subnormal_results
         states, rows = values_of(h, self.inputs), values_of(w, self.inputs)
         if not rules.subnormal_inputs:
             states, rows = _flush(states), _flush(rows)
@@ -105,10 +104,10 @@ class Machine:
                         total += product_of(k)
                     leaves, sums = [], []
                 for other in sums[1:]:
-                    total = _round(total.astype(np.float64), other.astype(np.float64), rules, flush)
+                    total = add_once(total.astype(np.float64), other.astype(np.float64), rules)
                 for k in leaves:
                     product = states[:, k, None].astype(np.float64) * columns[k][None, :].astype(np.float64)
-                    total = _round(product, total.astype(np.float64), rules, flush)
+                    total = add_once(product, total.astype(np.float64), rules)
             if j in rounded:
                 total = bf16_to_fp32(bf16_bits_from_fp32(total))
             kept[tree.leaves + j] = total
@@ -186,7 +185,7 @@ def _flush(x: Floats) -> Floats:
     return np.where(np.abs(x) < np.float32(SMALLEST_NORMAL), np.copysign(np.float32(0), x), x)
 
 
-def _round(x: Doubles, y: Doubles, rules: Rules, flush: bool) -> Floats:
+def add_once(x: Doubles, y: Doubles, rules: Rules) -> Floats:
     """`x + y` rounded once to FP32: to nearest, or toward zero."""
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         total = x + y
@@ -203,6 +202,6 @@ def _round(x: Doubles, y: Doubles, rules: Rules, flush: bool) -> Floats:
             wide = result.astype(np.float64)
             back = np.isfinite(exact) & (np.abs(wide) > np.abs(exact))
             result = np.where(back, (result.view(np.int32) - 1).view(np.float32), result)
-    if flush:
+    if not rules.subnormal_results:
         result = _flush(result)
     return result

@@ -55,18 +55,17 @@ class ExternalDriver:
         self._lines: queue.Queue[str | None] = queue.Queue()
 
     def results(self, cases: Sequence[Case]) -> Iterator[Result]:
-        """One result for each case; after too many restarts the rest fails at once."""
-        restarts = 0
+        """One result for each case. Raises ProgramFailed when the program failed too often to go on."""
+        failures = 0
         for case in cases:
-            if restarts > RESTARTS:
-                yield ProgramFailed(f"not run: the program failed {restarts} times")
-                continue
+            if failures > RESTARTS:
+                raise ProgramFailed(f"the program failed {failures} times")
             try:
                 yield self._ask(case)
             except Unsupported as skipped:
                 yield skipped
             except ProgramFailed as problem:
-                restarts += 1
+                failures += 1
                 self.close()
                 yield problem
 

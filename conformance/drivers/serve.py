@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TextIO
+from typing import Any, TextIO
 
 from certhead.conformance.cases import Case
 
@@ -22,7 +22,7 @@ def serve(driver: CaseByCase, requests: TextIO, replies: TextIO) -> None:
     for line in requests:
         record = json.loads(line)
         if "protocol" in record:
-            reply = {"protocol": PROTOCOL, "name": driver.name}
+            reply: dict[str, Any] = {"protocol": PROTOCOL, "name": driver.name}
         else:
             case = Case(record["id"], record["stage"], "", record["in"], {})
             try:

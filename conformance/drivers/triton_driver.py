@@ -11,7 +11,7 @@ import torch
 from certhead.conformance.cases import Answer, Case, Fields, unpack
 from certhead.conformance.kernel_stages import _poison as poison
 from certhead.kernels.quantize import QuantizedHead, quantize
-from certhead.kernels.torch_stages import floor_log2
+from certhead.kernels.rounding import floor_log2
 from certhead.kernels.triton_head import INTERPRETED, Tile, TritonPipeline
 from certhead.pyref import head as spec
 from certhead.pyref.models import MODELS

@@ -227,6 +227,15 @@ def test_weights_changed_behind_the_version_counter_are_noticed_by_the_digest() 
     head.verify()
 
 
+def test_weights_whose_changes_cannot_be_noticed_are_refused() -> None:
+    weight, hidden = random_head()
+    with torch.inference_mode():
+        untracked = weight.clone()
+        assert torch.equal(CertifiedHead(weight)(hidden.clone()), torch.argmax(hidden @ weight.T, dim=1))
+    with pytest.raises(ValueError, match=r"made under torch\.inference_mode"):
+        CertifiedHead(untracked)
+
+
 def changed(value: float, row: int = 1, column: int = 2) -> torch.Tensor:
     weight = torch.ones(3, 4, dtype=torch.bfloat16)
     weight[row, column] = value

@@ -77,6 +77,20 @@ def test_limbs_and_screen_equal_pyref(case: Case, model: ErrorModel) -> None:
         ]
 
 
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_sums_beyond_24_bits_are_rounded_outwards(sign: int) -> None:
+    weight = sign * (127 - torch.arange(6)[:, None] * torch.arange(300)[None] % 2).bfloat16()
+    hidden = torch.full((1, 300), 255 / 128).bfloat16()
+    hidden[0, ::3] = 253 / 128
+    hidden[0, 1] = 3 / 8192
+    head = CertifiedHead(weight)
+    center, width = stages.integers(head.copy, slice(0, 6), head.limbs(hidden))
+    assert (center.abs() - width > 2**24).all()
+    for end in (center - width, center + width):
+        assert (end.float() != end).any()
+    assert not [r for r in compare_stages(head, hidden, rows=6) if r.differing]
+
+
 @settings(max_examples=100)
 @given(cases(max_rows=12, max_columns=12, max_states=3), st.integers(1, 3), st.integers(1, 6))
 def test_whole_heads_equal_certify(case: Case, block: int, capacity: int) -> None:
@@ -104,6 +118,13 @@ def test_synthetic_heads_equal_pyref(name: str) -> None:
     assert {r.stage for r in results} <= STAGES
     assert not [r for r in results if r.differing], results
     assert all(r.compared for r in results)
+
+
+@settings(max_examples=30)
+@given(cases(max_rows=40, max_columns=12, max_states=3))
+def test_small_heads_pass_the_stage_comparison(case: Case) -> None:
+    head = CertifiedHead(tensor(case.weight), group=case.group)
+    assert not [r for r in compare_stages(head, tensor(case.hidden), rows=5) if r.differing]
 
 
 def test_the_comparison_can_fail() -> None:

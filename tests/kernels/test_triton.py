@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from certhead.conformance.heads import synthetic_heads
-from certhead.kernels import Reason
+from certhead.kernels import CertifiedHead, Reason, State
 from certhead.kernels.quantize import QuantizedHead, quantize
 from certhead.pyref.models import FDPA
 
@@ -16,7 +17,7 @@ pytest.importorskip("triton")
 
 from certhead.conformance.kernel_stages import compare_kernels, merge
 from certhead.kernels import identify as identification
-from certhead.kernels import plan
+from certhead.kernels import plan, triton_engine
 from certhead.kernels.plan import Configuration, configurations, fitting
 from certhead.kernels.triton_head import (
     CHECK_ROWS,
@@ -27,6 +28,9 @@ from certhead.kernels.triton_head import (
     checksum_rows,
     preferred_group,
 )
+
+# NaN and infinities in the interpreter's products are the point of some tests
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value encountered in matmul")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HEADS = {head.name: head for head in synthetic_heads(7)}
@@ -49,7 +53,16 @@ def normal(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(*shape, generator=g).bfloat16()
 
 
+def poison(pipeline: TritonPipeline, positions: int) -> None:
+    """What the comparison itself leaves alone: an element that no program writes must show."""
+    for buffer in (pipeline.hi, pipeline.lo, pipeline.group_codes, pipeline.tail_codes, pipeline.digests):
+        buffer[:positions] = 99
+    for buffer in (pipeline.shift, pipeline.reasons, pipeline.best, pipeline.winner, pipeline.unit):
+        buffer[:positions] = 3
+
+
 def assert_equal(pipeline: TritonPipeline, hidden: torch.Tensor, tile: Tile, limb_count: int) -> None:
+    poison(pipeline, len(hidden))
     results = compare_kernels(pipeline, hidden.to(DEVICE), tile, limb_count, chain_rows=64)
     assert [r.stage for r in results if r.stage != "rescore"] == [
         "limbs", "screen", "summary", "select", "decide",
@@ -111,6 +124,13 @@ def test_rows_of_a_tile_that_no_checksum_group_fills() -> None:
 def test_synthetic_heads(name: str) -> None:
     made = HEADS[name]
     assert_equal(make(made.weight[:100]), made.hidden[:3], SMALL, 2)
+
+
+@pytest.mark.parametrize("limb_count", [1, 2])
+def test_the_largest_integers_of_the_limbs(limb_count: int) -> None:
+    """127.5 is the largest BF16 below 128: ±128 units are clamped with one limb, ±16320 fit two."""
+    hidden = torch.tensor([[127.5, -127.5, -127.0, 1.0, -0.5], [1.0, -127.5, 0.0, 0.0, 0.0]]).bfloat16()
+    assert_equal(make(normal(20, 5)), hidden, SMALL, limb_count)
 
 
 def specials(columns: int) -> torch.Tensor:
@@ -232,6 +252,42 @@ def test_ties_go_to_the_first_row_and_zeros_of_both_signs_tie() -> None:
     weight[[33, 50, 85]] = 1
     hidden = torch.tensor([[1.0, 1, 1, 1], [-1, -1, -1, -1], [0, 0, 0, 0], [-0.0, -0.0, -0.0, -0.0]])
     assert make(weight).run(hidden.bfloat16().to(DEVICE), SMALL, 2).tolist() == [33, 0, 0, 0]
+
+
+def test_positions_whose_work_items_use_the_sign_bit() -> None:
+    """Select and rescore alone, since 130 positions of `limbs` take the interpreter long."""
+    pipeline, hidden, want = integer_head(19, 130)
+    pipeline.reasons.zero_()
+    pipeline.best.zero_()
+    pipeline.tops.fill_(-1.0)
+    pipeline.tops.flatten()[2 * 120 : 2 * 130] = 1.0
+    pipeline.winner.fill_(-(2**63) + 1)
+    for buffer in (pipeline.counts, pipeline.work_size, pipeline.arrivals):
+        buffer.zero_()
+    pipeline.select(130)
+    assert pipeline.counts[:130].tolist() == [0] * 120 + [2] * 10
+    pipeline.rescore(hidden)
+    assert torch.equal(pipeline.tokens[120:130], want[120:])
+
+
+def test_midpoints_of_bf16_go_to_the_even_neighbour() -> None:
+    """16 + 1/16 rounds down to 16 and ties with it; 16.125 + 1/16 rounds up to 16.25."""
+    weight = torch.tensor([[16.0, 0], [16, 1], [16, -1]]).repeat_interleave(17, dim=0)
+    hidden = torch.tensor([[1.0, 1 / 16]]).bfloat16().to(DEVICE)
+    assert make(weight).run(hidden, SMALL, 2).tolist() == [0]
+    weight[:, 1] += 2
+    weight[45:, 1] = 4  # 16.25 itself
+    assert make(weight).run(hidden, SMALL, 2).tolist() == [17]
+
+
+def test_sums_beyond_24_bits_are_rounded_outwards() -> None:
+    weight = 127 - torch.arange(20)[:, None] * torch.arange(400)[None] % 2
+    hidden = torch.full((2, 400), 255 / 128)
+    hidden[1, ::3] = 253 / 128
+    hidden[:, 1] = 3 / 8192
+    for limb_count in (1, 2):
+        assert_equal(make(weight), hidden.bfloat16(), SMALL, limb_count)
+        assert_equal(make(-weight), hidden.bfloat16(), SMALL, limb_count)
 
 
 # Checksums
@@ -368,18 +424,28 @@ def test_timing_states_look_like_a_decode_step() -> None:
     assert torch.equal(hidden, plan.decode_like(weight, 30, seed=1))
 
 
+def emulate(
+    monkeypatch: pytest.MonkeyPatch, pipeline: TritonPipeline, wrong: Callable[[], int]
+) -> list[torch.Tensor]:
+    """Let the re-score return the stock head's logits, one of them with `wrong()` in its bits."""
+    calls: list[torch.Tensor] = []
+
+    def accumulators(hidden: torch.Tensor) -> torch.Tensor:
+        calls.append(hidden)
+        stock = torch.matmul(hidden, pipeline.weight.T)
+        stock.view(torch.int16)[0, 17] ^= wrong()
+        return stock.float()
+
+    monkeypatch.setattr(pipeline, "accumulators", accumulators)
+    return calls
+
+
 @pytest.mark.parametrize(("wrong", "logits"), [(0, 1_000_000), (1, 1_000_000), (0, 10)])
 def test_identification_needs_a_million_equal_logits(
     monkeypatch: pytest.MonkeyPatch, wrong: int, logits: int
 ) -> None:
     pipeline = make(torch.ones(4000, 8))
-
-    def accumulators(hidden: torch.Tensor) -> torch.Tensor:
-        stock = torch.matmul(hidden, pipeline.weight.T)
-        stock.view(torch.int16)[0, 17] ^= wrong
-        return stock.float()
-
-    monkeypatch.setattr(pipeline, "accumulators", accumulators)
+    emulate(monkeypatch, pipeline, lambda: wrong)
     found = identification.identify(pipeline, 32, logits=logits)
     assert found.identified == (not wrong and logits >= 1_000_000)
     assert found.mismatches == wrong
@@ -389,6 +455,108 @@ def test_identification_needs_a_million_equal_logits(
         assert found.logits == 32 * 4000  # stops at the first batch with a difference
     record = identification.as_record(found, pipeline.weight)
     assert record["verdict"] == ("identified" if found.identified else "not identified")
+
+
+def test_an_identification_is_recalled_until_a_batch_differs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CERTHEAD_CACHE", str(tmp_path))
+    pipeline, wrong = make(torch.ones(4000, 8)), [0]
+    calls = emulate(monkeypatch, pipeline, lambda: wrong[0])
+    first = identification.recall_or_identify(pipeline, 32)
+    assert first.identified
+    full = len(calls)
+    again = identification.recall_or_identify(pipeline, 32)
+    assert (len(calls), again.identified) == (full + 1, True)
+    assert again.logits == first.logits + 32 * 4000
+    wrong[0] = 1
+    assert not identification.recall_or_identify(pipeline, 32).identified
+    wrong[0] = 0
+    before = len(calls)
+    assert identification.recall_or_identify(pipeline, 32).identified  # no verdict is recalled but a good one
+    assert len(calls) == before + full
+    (record,) = (tmp_path / "identified").iterdir()
+    for text in ("", "[]", "{}", record.read_text().replace(first.key, "another")):
+        record.write_text(text)
+        before = len(calls)
+        assert identification.recall_or_identify(pipeline, 32).identified
+        assert len(calls) == before + full
+
+
+# The back end
+
+
+def served(monkeypatch: pytest.MonkeyPatch, planned: Configuration | None, identified: bool) -> CertifiedHead:
+    """A head on the Triton back end with one plan for every batch shape, on any device."""
+    pipeline, _, _ = integer_head(70, 1)
+    head = CertifiedHead(pipeline.weight)
+    found = identification.Identification(1, 1_000_000 * identified, 0, (), "")
+    monkeypatch.setattr(triton_engine, "make_plan", lambda p, m: plan.Plan(planned, found, 1.0, None, None))
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    head.engine = triton_engine.TritonEngine(pipeline.weight, head.copy, head.gamma_num, head.block)
+    return head
+
+
+def test_the_back_end_accounts_for_every_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = served(monkeypatch, Configuration(SMALL, 2), identified=True)
+    _, hidden, want = integer_head(70, 3)
+    hidden = torch.cat([hidden, hidden])
+    hidden[4, 1] = NAN
+    decision = head.decide(hidden)
+    assert decision.tokens.tolist() == [*want.tolist(), int(want[0]), 0, int(want[2])]
+    assert decision.states.tolist() == [State.EXACT] * 4 + [State.FALLBACK, State.EXACT]
+    assert decision.reasons.tolist() == [Reason.NONE] * 4 + [Reason.NONFINITE, Reason.NONE]
+    assert decision.candidates is None
+    wide = torch.cat([hidden[:3], hidden[:3]], dim=1)[:, :30]
+    assert not wide.is_contiguous()
+    assert torch.equal(head(wide), want)
+    assert head.counters == {"positions": 9, "exact": 8, "fallback": 1, "nonfinite": 1}
+    again = head.decide(hidden[:3])
+    head(-hidden[:3])
+    assert torch.equal(again.tokens, want)  # a decision outlives the next call
+    assert (head.mode, head.exact) == ("exact", None)
+    assert head.metadata_bytes > head.copy.metadata_bytes
+
+
+@pytest.mark.parametrize(("identified", "reason"), [(True, Reason.SLOWER), (False, Reason.UNIDENTIFIED)])
+def test_the_stock_head_serves_where_the_plan_says_so(
+    monkeypatch: pytest.MonkeyPatch, identified: bool, reason: Reason
+) -> None:
+    head = served(monkeypatch, None, identified)
+    _, hidden, want = integer_head(70, 3)
+    decision = head.decide(hidden)
+    assert torch.equal(decision.tokens, want)
+    assert decision.reasons.tolist() == [reason] * 3
+    assert decision.states.tolist() == [State.FALLBACK] * 3
+    head(hidden)
+    name = reason.name.lower()
+    assert head.counters == {"positions": 6, "exact": 0, "fallback": 6, name: 6}
+
+
+def test_a_batch_shape_first_seen_under_capture_goes_to_the_stock_head(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    head = served(monkeypatch, Configuration(SMALL, 2), identified=True)
+    _, hidden, want = integer_head(70, 3)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    decision = head.decide(hidden)
+    assert torch.equal(decision.tokens, want)
+    assert decision.reasons.tolist() == [Reason.UNIDENTIFIED] * 3
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    assert head.decide(hidden).states.tolist() == [State.EXACT] * 3
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert head.decide(hidden).states.tolist() == [State.EXACT] * 3
+
+
+def test_batches_beyond_the_buffers_go_to_the_stock_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = served(monkeypatch, Configuration(SMALL, 2), identified=True)
+    _, hidden, want = integer_head(70, MAX_POSITIONS + 1)
+    decision = head.decide(hidden)
+    assert torch.equal(decision.tokens, want)
+    assert set(decision.reasons.tolist()) == {Reason.REFUSED}
+    for call in (head, head.decide):
+        with pytest.raises(ValueError, match=r"hidden has shape \(0, 30\), the head needs \[M ≥ 1, 30\]"):
+            call(hidden[:0])
 
 
 def test_results_merge_by_stage() -> None:

@@ -70,7 +70,7 @@ def naive_step(a_bits: list[int], b_bits: list[int], c_bits: int) -> int:
     while abs(total) >= Fraction(2) ** (e + 1):
         e += 1
     significand = floor(abs(total) / Fraction(2) ** (e - 23))
-    return sign | ((e + 126) << 23) + significand
+    return sign | ((e + 126) << 23) + significand if significand else 0
 
 
 def adversarial_steps(seed: int, count: int, fmt: Format = BF16, products: int = 16) -> Steps:
@@ -246,7 +246,7 @@ def test_twin_equals_the_scalar_on_adversarial_steps() -> None:
     assert (magnitudes > 0x7F800000).sum() > 500
     assert ((magnitudes > 0) & (magnitudes < 0x800000)).sum() > 500
     assert (magnitudes == 0).sum() > 500
-    assert (codes == 0x80000000).sum() > 0
+    assert (codes == 0x80000000).sum() == 0  # the step has no negative zero
 
 
 RULES = {
@@ -269,10 +269,10 @@ RULES = {
     "zero exponent 5": Rules(zero_exponent=5),
     "no zero exponent": Rules(zero_exponent=None),
     "negative zero": Rules(negative_zero=True),
-    "unsigned underflow": Rules(signed_underflow=False),
+    "signed underflow": Rules(signed_underflow=True),
     "input subnormals flushed": Rules(subnormal_inputs=False),
     "result subnormals flushed": Rules(subnormal_results=False),
-    "flushed, unsigned": Rules(subnormal_results=False, signed_underflow=False),
+    "flushed, signed": Rules(subnormal_results=False, signed_underflow=True),
     "other NaN": Rules(nan=0x7FC00000),
     "narrow result": Rules(output=Format("E8M13", precision=14, emin=-126, emax=127)),
     "narrow RNE result": Rules(rounding=RNE, output=Format("E8M13", precision=14, emin=-126, emax=127)),
@@ -416,7 +416,7 @@ def test_the_fused_sum_is_not_monotone_in_its_terms() -> None:
     assert fp32(below) > fp32(above)
 
 
-# One concrete case for each open corner: the default, and what the other choice would give.
+# One concrete case for each corner: the default, which an H200 showed, and what the other choice would give.
 
 
 def test_zero_exponent_decides_what_survives_among_tiny_terms() -> None:
@@ -442,8 +442,8 @@ def test_sign_of_an_all_zero_sum() -> None:
 
 def test_sign_of_an_underflowing_sum() -> None:
     a, b = [MINUS | power(-100)], [power(-50)]  # -2^-150
-    assert fdpa(a, b, 0) == 1 << 31
-    assert fdpa(a, b, 0, rules=Rules(signed_underflow=False)) == 0
+    assert fdpa(a, b, 0) == 0
+    assert fdpa(a, b, 0, rules=Rules(signed_underflow=True)) == 1 << 31
 
 
 def test_subnormal_inputs_keep_the_exponent_of_their_field() -> None:

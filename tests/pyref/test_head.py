@@ -400,7 +400,9 @@ def test_the_ends_are_rounded_outwards() -> None:
     factor = row.scale * Fraction(2) ** limb.unit_exp
     assert fp32(found.lo_bits) <= factor * (found.center - found.width)
     assert fp32(found.hi_bits) >= factor * (found.center + found.width)
-    assert fp32(found.hi_bits) == factor * round_to(found.center + found.width, FP32, RU)
+    assert fp32(found.hi_bits) == round_to(factor * round_to(found.center + found.width, FP32, RU), FP32, RU)
+    assert fp32(found.lo_bits) == round_to(factor * round_to(found.center - found.width, FP32, RD), FP32, RD)
+    assert round_to(found.center + found.width, FP32, RD) != round_to(found.center + found.width, FP32, RU)
 
 
 def test_shifts_are_the_finest_that_fit() -> None:

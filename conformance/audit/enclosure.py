@@ -1,0 +1,88 @@
+"""Results of a product against the any-order interval: how many lie outside, how close the rest come.
+
+`|y - Σ w·h| <= γ·Σ|w·h| + η` (docs/spec.md) must hold for the accumulator; a BF16 logit must then lie
+between the rounded ends. The error of such a logit is taken beyond the half unit that its own rounding may
+add, so its ratio is a lower estimate; for FP32 results the ratio is that of the error itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from certhead.conformance.stock_model import hex_bits
+from certhead.kernels.rounding import fp32_down, fp32_up
+from certhead.pyref.head import ETA_EXP, GAMMA_BITS
+from certhead.pyref.models import ANY_ORDER
+
+ROW_CHUNK = 8192
+
+
+@dataclass
+class Enclosure:
+    """Counts so far. A ratio is None where nothing was measured that way."""
+
+    logits: int = 0
+    outside: int = 0
+    ratio_bf16: float | None = None
+    ratio_fp32: float | None = None
+    first: dict[str, Any] | None = None
+
+    def add(
+        self,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        logits: torch.Tensor | None,
+        wide: torch.Tensor | None,
+        where: Mapping[str, object],
+    ) -> None:
+        """Check hidden [M, K] times weight [V, K]: BF16 logits and FP32 results [M, V], whichever there are.
+
+        Inputs must be finite and below 2^16 in magnitude, where η is what it is.
+        """
+        columns = weight.shape[1]
+        slack = 4 * (columns + 4) * 2.0**-53  # this function's own FP64 rounding
+        relative = ANY_ORDER.gamma_num(columns) * 2.0**-GAMMA_BITS + slack
+        state = hidden.double()
+        for start in range(0, len(weight), ROW_CHUNK):
+            part = slice(start, min(start + ROW_CHUNK, len(weight)))
+            rows = weight[part].double()
+            center = state @ rows.T
+            radius = (state.abs() @ rows.abs().T) * relative + 2.0**ETA_EXP
+            if wide is not None:
+                error = (wide[:, part].double() - center).abs()
+                self.ratio_fp32 = max(self.ratio_fp32 or 0.0, float((error / radius).max()))
+                if logits is None:
+                    self._count(error > radius, wide[:, part], where, start)
+            if logits is not None:
+                value = logits[:, part]
+                low = fp32_down(center - radius).to(torch.bfloat16)
+                high = fp32_up(center + radius).to(torch.bfloat16)
+                self._count(~((low <= value) & (value <= high)), value, where, start, low, high)
+                exact = value.double()
+                half_unit = torch.ldexp(torch.ones_like(exact), torch.frexp(exact).exponent - 9)
+                beyond = ((exact - center).abs() - half_unit).clamp_min(0) / radius
+                self.ratio_bf16 = max(self.ratio_bf16 or 0.0, float(beyond.max()))
+        self.logits += hidden.shape[0] * len(weight)
+
+    def _count(
+        self,
+        outside: torch.Tensor,
+        value: torch.Tensor,
+        where: Mapping[str, object],
+        start: int,
+        *ends: torch.Tensor,
+    ) -> None:
+        count = int(outside.sum())
+        self.outside += count
+        if count and self.first is None:
+            m, i = (int(x) for x in outside.nonzero()[0])
+            self.first = {
+                **where,
+                "position": m,
+                "row": start + i,
+                "result": float(value[m, i]),
+                "interval": [hex_bits(end[m, i]) for end in ends],
+            }

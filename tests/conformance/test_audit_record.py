@@ -1,0 +1,203 @@
+"""The committed H200 record: the emulator returns the hardware's bits, and the verdicts say what they may."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from certhead.conformance.audit.assumptions import assumptions
+from certhead.conformance.audit.audit import Finding
+from certhead.conformance.audit.corners import all_corners, corner_steps
+from certhead.conformance.audit.distributions import DISTRIBUTIONS, chain_inputs, digest, step_inputs
+from certhead.conformance.audit.evidence import EVIDENCE, MEASURED
+from certhead.conformance.audit.gpu import chain_tasks, step_batches
+from certhead.conformance.audit.product import torch_product
+from certhead.conformance.audit.record import Entry, Verdict, find, judge, load
+from certhead.pyref.fdpa import fdpa
+from certhead.pyref.fdpa_vector import fdpa_chain_vector, fdpa_vector
+from certhead.pyref.formats import BF16, FP16
+
+ROOT = Path(__file__).parents[2]
+RECORD = EVIDENCE / "audit-h200.json"
+VECTORS = ROOT / "tests" / "data" / "h200_fdpa.npz"
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, Any]:
+    data: dict[str, Any] = json.loads(RECORD.read_text("utf-8"))
+    return data
+
+
+@pytest.fixture(scope="module")
+def vectors() -> dict[str, npt.NDArray[Any]]:
+    with np.load(VECTORS) as stored:
+        return {name: stored[name] for name in stored.files}
+
+
+def test_the_vectors_are_the_recorded_ones(record: dict[str, Any]) -> None:
+    assert hashlib.sha256(VECTORS.read_bytes()).hexdigest() == record["vectors"]["sha256"]
+    assert VECTORS.stat().st_size < 2_000_000
+
+
+def test_the_emulator_returns_the_bits_of_every_recorded_step(
+    record: dict[str, Any], vectors: dict[str, npt.NDArray[Any]]
+) -> None:
+    total = 0
+    for name, steps in step_batches().items():
+        assert digest(*steps) == record["inputs_sha256"][name], f"the inputs of {name} changed"
+        assert (fdpa_vector(*steps, rules=MEASURED) == vectors[f"steps/{name}"]).all(), name
+        total += len(steps[2])
+    assert total == record["recorded_steps"] >= 20_000
+
+
+def test_the_scalar_step_returns_the_bits_of_every_directed_probe(
+    vectors: dict[str, npt.NDArray[Any]],
+) -> None:
+    a, b, c = (x.tolist() for x in corner_steps(all_corners()))
+    hardware = vectors["steps/corners"].tolist()
+    for corner, x, y, z, bits in zip(all_corners(), a, b, c, hardware, strict=True):
+        got = fdpa(x, y, z, rules=MEASURED)
+        assert got == bits, f"{corner.topic}: {corner.name}: {got:#010x}, not {bits:#010x}"
+
+
+def test_fp16_steps(vectors: dict[str, npt.NDArray[Any]]) -> None:
+    for name in DISTRIBUTIONS:
+        steps = step_inputs(name, 3, 2048, FP16)
+        assert (fdpa_vector(*steps, inputs=FP16, rules=MEASURED) == vectors[f"steps_fp16/{name}"]).all(), name
+
+
+def test_the_emulator_returns_the_bits_of_recorded_chains(
+    record: dict[str, Any], vectors: dict[str, npt.NDArray[Any]]
+) -> None:
+    for task in chain_tasks():
+        if task.seed:
+            continue
+        name = f"{task.name}/{task.terms}"
+        h, w = chain_inputs(task)
+        assert digest(h, w) == record["inputs_sha256"][f"chains/{name}"]
+        recorded = vectors[f"chains/{name}"]
+        rows = recorded.shape[1]
+        got = fdpa_chain_vector(h[: len(recorded)], w[:rows], rules=MEASURED)
+        assert (got == recorded).all(), name
+
+
+def test_every_parameter_is_fixed_by_recorded_bits(record: dict[str, Any]) -> None:
+    rows = record["parameters"]
+    assert [row["mismatches"] for row in rows if row["parameter"] == "all"] == [0]
+    others = [row for row in rows if row["parameter"] != "all"]
+    assert all(row["mismatches"] > 0 and row["witness"] for row in others)
+    fixed = {row["parameter"] for row in others}
+    rules = {
+        "alignment",
+        "rounding",
+        "normalize_products",
+        "zero_exponent",
+        "negative_zero",
+        "signed_underflow",
+    }
+    assert fixed >= rules | {"subnormal_inputs", "subnormal_results", "overflow_to_inf", "nan"}
+    assert fixed >= {"group", "fraction_bits", "accumulator"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "name", "bits"),
+    [
+        ("zero exponent", "2^-145 - 2^-159, c=+0", 0x00000010),
+        ("zero exponent", "2^-145 - 2^-155, c=+0", 0x0000000F),
+        ("zero exponent", "-2^-150, c=0x0", 0x00000000),
+        ("negative zero", "16 of -0·+0, c=0x80000000", 0x00000000),
+        ("subnormal inputs", "1·2^-133 times 2^0", 0x00010000),
+        ("subnormal accumulator", "c=0x80000001 alone", 0x80000001),
+        ("overflow", "1·(2^127 + 2^127)", 0x7F800000),
+        ("overflow", "-1·(2^254 - 2^254) + 1", 0x00000000),
+        ("infinities", "Inf - Inf, products", 0x7FFFFFFF),
+        ("NaN", "c=0x7fc12345", 0x7FFFFFFF),
+    ],
+)
+def test_the_open_corners(vectors: dict[str, npt.NDArray[Any]], topic: str, name: str, bits: int) -> None:
+    (index,) = (i for i, corner in enumerate(all_corners()) if (corner.topic, corner.name) == (topic, name))
+    assert int(vectors["steps/corners"][index]) == bits
+
+
+def test_both_instructions_agree(record: dict[str, Any], vectors: dict[str, npt.NDArray[Any]]) -> None:
+    assert record["wgmma_equals_mma_sync"]
+    assert not [name for name in vectors if name.endswith("/wgmma")]
+    assert any("wgmma" in name for name in record["instructions"]["wgmma"])
+    assert any("mma.sync" in name for name in record["instructions"]["mma.sync"])
+
+
+def test_chains_were_compared_by_the_million(record: dict[str, Any]) -> None:
+    for how in ("wgmma", "mma.sync", "library_fp32", "library_bf16"):
+        parts = [chain[how] for chain in record["chains"].values()]
+        assert sum(part["compared"] for part in parts) >= 1_000_000
+        assert sum(part["mismatches"] for part in parts) == 0
+
+
+def test_verdicts_of_the_record() -> None:
+    entries = load(RECORD)
+    at = {(e.rows, e.columns, e.positions): e for e in entries if e.condition is None}
+    for rows, columns in ((49_152, 576), (248_320, 2_560), (151_936, 4_096)):
+        for positions in (1, 2, 4, 8, 16, 32, 64, 128, 256):
+            entry = at[rows, columns, positions]
+            assert entry.verdict is Verdict.IDENTIFIED
+            assert entry.logits >= 100_000_000
+            assert entry.mismatches == entry.dot_product_mismatches == entry.outside == 0
+            assert find(entries, entry.key) == entry
+    split = at[50_257, 768, 16]
+    assert split.verdict is Verdict.REFUTED
+    assert split.outside > 0
+    assert split.counterexample is not None
+    assert any("parts kept in BF16" in note for note in split.notes)
+    assert at[50_257, 768, 8].verdict is Verdict.ENCLOSED
+    assert at[50_257, 768, 8].order == "groups of 8, increasing k"
+    assert find(entries, "another key") is None
+
+
+@pytest.mark.parametrize(
+    ("compared", "mismatches", "enclosed", "outside", "verdict"),
+    [
+        (100, 0, 10, 0, Verdict.IDENTIFIED),
+        (100, 0, 0, 0, Verdict.IDENTIFIED),
+        (99, 0, 10, 0, Verdict.ENCLOSED),
+        (100, 1, 10, 0, Verdict.ENCLOSED),
+        (100, 1, 0, 0, Verdict.REFUTED),
+        (0, 0, 0, 0, Verdict.REFUTED),
+        (100, 0, 10, 1, Verdict.REFUTED),
+    ],
+)
+def test_judge(compared: int, mismatches: int, enclosed: int, outside: int, verdict: Verdict) -> None:
+    assert verdict is judge(
+        compared=compared, required=100, mismatches=mismatches, enclosure_logits=enclosed, outside=outside
+    )
+
+
+def test_entries_survive_json() -> None:
+    entry = Finding(torch_product(8, 4, 1, BF16)).entry("k", {"device": "none"})
+    assert Entry.from_json(json.loads(json.dumps(entry.to_json()))) == entry
+
+
+def test_a_record_of_another_schema_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_text('{"schema": "other"}')
+    with pytest.raises(ValueError, match="schema"):
+        load(path)
+
+
+def test_assumptions_are_named_and_counted() -> None:
+    rows = assumptions()
+    assert len({row.name for row in rows}) == len(rows)
+    (order,) = (row for row in rows if row.name == "order")
+    assert order.power is not None
+    assert "0 of 3," in order.power or "0 of 4," in order.power
+    assert {row.name for row in rows if row.tested is None} == {"memory", "checker"}
+
+
+def test_assumptions_without_a_record_claim_no_counts(tmp_path: Path) -> None:
+    assert all(
+        row.power is None for row in assumptions(tmp_path) if row.name in ("step", "order", "any_order")
+    )
