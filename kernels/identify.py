@@ -8,6 +8,7 @@ verdict holds for the evidence key alone: any change of device, library or shape
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -145,10 +146,11 @@ def recall_or_identify(pipeline: TritonPipeline, positions: int) -> Identificati
             used = tuple(dict.fromkeys((*known.distributions, name)))
             return replace(known, logits=known.logits + compared, distributions=used)
     found = identify(pipeline, positions)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}")
-    part.write_text(json.dumps(as_record(found, pipeline.weight)))
-    part.replace(path)
+    with contextlib.suppress(OSError):  # without a record the next start identifies again
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps(as_record(found, pipeline.weight)))
+        part.replace(path)
     return found
 
 

@@ -18,7 +18,7 @@ from certhead.conformance.audit.evidence import EVIDENCE, MEASURED
 from certhead.conformance.audit.gpu import chain_tasks, step_batches
 from certhead.conformance.audit.product import torch_product
 from certhead.conformance.audit.record import Entry, Verdict, find, judge, load
-from certhead.pyref.fdpa import fdpa
+from certhead.pyref.fdpa import HOPPER, fdpa
 from certhead.pyref.fdpa_vector import fdpa_chain_vector, fdpa_vector
 from certhead.pyref.formats import BF16, FP16
 
@@ -42,6 +42,10 @@ def vectors() -> dict[str, npt.NDArray[Any]]:
 def test_the_vectors_are_the_recorded_ones(record: dict[str, Any]) -> None:
     assert hashlib.sha256(VECTORS.read_bytes()).hexdigest() == record["vectors"]["sha256"]
     assert VECTORS.stat().st_size < 2_000_000
+
+
+def test_pyref_has_the_measured_rules() -> None:
+    assert (HOPPER.group, HOPPER.fraction_bits, HOPPER.rules) == (16, 25, MEASURED)
 
 
 def test_the_emulator_returns_the_bits_of_every_recorded_step(

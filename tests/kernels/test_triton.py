@@ -491,7 +491,7 @@ def served(monkeypatch: pytest.MonkeyPatch, planned: Configuration | None, ident
     pipeline, _, _ = integer_head(70, 1)
     head = CertifiedHead(pipeline.weight)
     found = identification.Identification(1, 1_000_000 * identified, 0, (), "")
-    monkeypatch.setattr(triton_engine, "make_plan", lambda p, m: plan.Plan(planned, found, 1.0, None, None))
+    monkeypatch.setattr(triton_engine, "make_plan", lambda *_: plan.Plan(planned, found, 1.0, None, None))
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     head.engine = triton_engine.TritonEngine(pipeline.weight, head.copy, head.gamma_num, head.block)
     return head
