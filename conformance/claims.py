@@ -170,8 +170,8 @@ CLAIMS = (
         "Compilers and hardware execute the integer and IEEE operations that the kernels name.",
         "assumed",
         note="The comparison of stages as bits would show a lasting violation. The checksums, where they are "
-        "on, show a passing one in the int8 codes, the limbs or their sums; they do not reach the group, tail "
-        "and norm codes, the scales, or the summaries.",
+        "on, show a passing one in the int8 codes, the limbs or their sums; they do not reach the group, "
+        "tail and norm codes, the scales, or the summaries.",
     ),
     Claim(
         "Lean's kernel is right, and without a toolchain so is the small core library of tools/lean-offline.",

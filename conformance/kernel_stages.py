@@ -31,7 +31,7 @@ def compare_kernels(
     with pyref's FDPA chain (on a device; the interpreter's dot is another sum).
     """
     positions, rows = hidden.shape[0], pipeline.rows
-    _poison(pipeline)
+    poison(pipeline)
     pipeline.limbs(hidden, limb_count)
     ends = torch.full((2, positions, rows), torch.nan, device=hidden.device)
     pipeline.screen(positions, tile, limb_count, ends=ends)
@@ -82,7 +82,7 @@ def merge(results: Iterable[StageResult]) -> list[StageResult]:
     return list(merged.values())
 
 
-def _poison(pipeline: TritonPipeline) -> None:
+def poison(pipeline: TritonPipeline) -> None:
     pipeline.tops.fill_(torch.nan)
     pipeline.work.fill_(-1)
     pipeline.observed.fill_(0x5A5A5A5A)

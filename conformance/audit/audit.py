@@ -123,6 +123,7 @@ class Finding:
             evidence_key=evidence_key,
             order=None if self.order is None else self.order.name,
             distributions=self.compared,
+            histogram={str(e): n for e, n in sorted(self.enclosure.histogram.items())} or None,
             counterexample=self.enclosure.first or self.counterexample,
             notes=notes,
         )

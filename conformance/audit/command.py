@@ -162,9 +162,28 @@ def show(findings: Sequence[Finding], entries: Sequence[Entry], console: Console
         for parameter in measured.parameters:
             probes.add_row(parameter.name, parameter.verdict, str(parameter.probes), parameter.witness or "—")
         console.print(probes)
+    show_histogram(entries, console)
     for entry in entries:
         if entry.mismatches or entry.outside:
             console.print(f"counterexample, M={entry.positions}: {entry.counterexample}", highlight=False)
+
+
+def show_histogram(entries: Sequence[Entry], console: Console) -> None:
+    """How near the results come to the any-order bound, over all products."""
+    total: dict[int, int] = {}
+    for entry in entries:
+        for name, results in (entry.histogram or {}).items():
+            total[int(name)] = total.get(int(name), 0) + results
+    if not total:
+        return
+    table = Table(title="\nerror/bound (any order)", title_justify="left", box=None, pad_edge=False)
+    table.add_column("below", justify="right")
+    table.add_column("results", justify="right")
+    table.add_column("")
+    for e in range(min(total), max(total) + 1):
+        count = total.get(e, 0)
+        table.add_row(f"2^{e}", f"{count:,}", "█" * round(40 * count / max(total.values())))
+    console.print(table)
 
 
 def show_assumptions(console: Console) -> None:

@@ -8,7 +8,7 @@ add, so its ratio is a lower estimate; for FP32 results the ratio is that of the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from certhead.pyref.head import ETA_EXP, GAMMA_BITS
 from certhead.pyref.models import ANY_ORDER
 
 ROW_CHUNK = 8192
+LEAST = -24  # ratios below 2^-24 share the lowest bin of the histogram
 
 
 @dataclass
@@ -29,6 +30,7 @@ class Enclosure:
     ratio_bf16: float | None = None
     ratio_fp32: float | None = None
     first: dict[str, Any] | None = None
+    histogram: dict[int, int] = field(default_factory=dict)  # e: results with error/bound in [2^(e-1), 2^e)
 
     def add(
         self,
@@ -53,7 +55,7 @@ class Enclosure:
             radius = (state.abs() @ rows.abs().T) * relative + 2.0**ETA_EXP
             if wide is not None:
                 error = (wide[:, part].double() - center).abs()
-                self.ratio_fp32 = max(self.ratio_fp32 or 0.0, float((error / radius).max()))
+                self.ratio_fp32 = max(self.ratio_fp32 or 0.0, self._note(error / radius))
                 if logits is None:
                     self._count(error > radius, wide[:, part], where, start)
             if logits is not None:
@@ -64,8 +66,17 @@ class Enclosure:
                 exact = value.double()
                 half_unit = torch.ldexp(torch.ones_like(exact), torch.frexp(exact).exponent - 9)
                 beyond = ((exact - center).abs() - half_unit).clamp_min(0) / radius
-                self.ratio_bf16 = max(self.ratio_bf16 or 0.0, float(beyond.max()))
+                self.ratio_bf16 = max(self.ratio_bf16 or 0.0, self._note(beyond))
         self.logits += hidden.shape[0] * len(weight)
+
+    def _note(self, ratio: torch.Tensor) -> float:
+        """The largest ratio; all of them go into the histogram."""
+        exponent = torch.where(ratio > 0, torch.frexp(ratio).exponent, LEAST).clamp(LEAST, 64)
+        counts = torch.bincount((exponent - LEAST).flatten().long())
+        for e, count in enumerate(counts.tolist(), LEAST):
+            if count:
+                self.histogram[e] = self.histogram.get(e, 0) + count
+        return float(ratio.max())
 
     def _count(
         self,

@@ -36,6 +36,7 @@ MEASURED = Rules(zero_exponent=-133, negative_zero=False, signed_underflow=False
 """What the recorded steps leave of the choices in `Rules`: no other value of any of them fits."""
 MODEL = "fdpa(group=16, fraction_bits=25) chain in increasing k"
 REQUIRED = 100_000_000  # logits without a difference before a shape counts as identified
+FEW_COLUMNS = 64  # a larger counterexample is kept as its seed
 EVIDENCE = Path(__file__).parents[1] / "evidence"
 VECTORS = Path("tests") / "data" / "h200_fdpa.npz"
 
@@ -234,12 +235,21 @@ def _entry(
         condition=condition,
         order=None if order is None else order.name,
         distributions=seen["by_distribution"],
+        histogram=enclosure.get("histogram"),
         kernels=[
             name for name in data["kernels"] if not name.startswith(("cuda", "cuLaunch", "Activity", "Mem"))
         ],
-        counterexample=enclosure["first"] or seen["first"],
+        counterexample=enclosure["first"] or _short(seen["first"]),
         notes=notes,
     )
+
+
+def _short(example: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """A counterexample without its operands where they are many: batch and seed make them again."""
+    if example is None or len(example.get("columns", ())) <= FEW_COLUMNS:
+        return None if example is None else dict(example)
+    short = {name: value for name, value in example.items() if name not in ("columns", "h", "w")}
+    return short | {"minimal_columns": len(example["columns"])}
 
 
 def build(folder: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:

@@ -48,6 +48,7 @@ class Entry:
     condition: str | None = None  # a setting that is not the default
     order: str | None = None  # the summation order that the masking probes revealed
     distributions: Mapping[str, Sequence[int]] = field(default_factory=dict)  # compared, mismatches
+    histogram: Mapping[str, int] | None = None  # "e": results with error/bound in [2^(e-1), 2^e)
     kernels: Sequence[str] = field(default_factory=list)
     counterexample: Mapping[str, Any] | None = None
     notes: Sequence[str] = field(default_factory=list)

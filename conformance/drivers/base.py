@@ -36,6 +36,10 @@ class CaseByCase:
         """The bits of one case."""
         raise NotImplementedError
 
+    def tokens(self, case: Case) -> list[str | None]:
+        """What a head returns, alone: faster than `answer` where the other stages are not on the way."""
+        return self.answer(case)["token"]["token"]
+
     def results(self, cases: Sequence[Case]) -> Iterator[Result]:
         """One result for each case, in order."""
         for case in cases:

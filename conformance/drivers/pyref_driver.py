@@ -27,6 +27,14 @@ class PyrefDriver(CaseByCase):
             return _head(case)
         return {case.stage: _STAGES[case.stage](case)}
 
+    def tokens(self, case: Case) -> list[str | None]:
+        """By `certify` alone."""
+        if "fault" in case.given:
+            raise Unsupported
+        weight = case.rows("weight")
+        rows = [spec.quantize_row(row, case.given["group"]) for row in weight]
+        return [_returned(_certify(case, rows, state), weight, state) for state in case.rows("hidden")]
+
 
 def _quantize(case: Case) -> Fields:
     return _copy([spec.quantize_row(row, case.given["group"]) for row in case.rows("weight")])
@@ -181,23 +189,10 @@ def _head(case: Case) -> Answer:
             pairs = [spec.rescore_enclosed(weight[i], state, gamma) for i in index]
             for name, values in (("lo", [p[0] for p in pairs]), ("hi", [p[1] for p in pairs])):
                 rescore[name].append("" if blocks is None else pack(name, values))
-        found_token = spec.certify(
-            weight,
-            state,
-            model,
-            kernel=HOPPER.chain if exact else None,
-            quantized=rows,
-            group=group,
-            block=given["block"],
-            capacity=given["capacity"],
-            limb_count=given["limb_count"],
-        )
-        decide["token"].append("none" if found_token.token is None else pack("token", [found_token.token]))
-        decide["reason"].append(found_token.reason or "none")
-        returned = found_token.token
-        if returned is None:
-            returned = stock_token(weight, state)
-        token["token"].append(pack("token", [returned]))
+        certificate = _certify(case, rows, state)
+        decide["token"].append("none" if certificate.token is None else pack("token", [certificate.token]))
+        decide["reason"].append(certificate.reason or "none")
+        token["token"].append(_returned(certificate, weight, state))
     return {
         "quantize": _copy(rows),
         "limbs": limb_fields,
@@ -207,6 +202,26 @@ def _head(case: Case) -> Answer:
         "decide": decide,
         "token": token,
     }
+
+
+def _certify(case: Case, rows: Sequence[spec.QuantizedRow], state: Sequence[int]) -> spec.Certificate:
+    given = case.given
+    return spec.certify(
+        case.rows("weight"),
+        state,
+        MODELS[given["model"]],
+        kernel=HOPPER.chain if given["mode"] == spec.Mode.EXACT.value else None,
+        quantized=rows,
+        group=given["group"],
+        block=given["block"],
+        capacity=given["capacity"],
+        limb_count=given["limb_count"],
+    )
+
+
+def _returned(certificate: spec.Certificate, weight: Sequence[Sequence[int]], state: Sequence[int]) -> str:
+    token = certificate.token
+    return pack("token", [stock_token(weight, state) if token is None else token])
 
 
 def stock_token(weight: Sequence[Sequence[int]], state: Sequence[int]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 from certhead.conformance.cases import Answer, Case, Fields, unpack
-from certhead.conformance.kernel_stages import _poison as poison
+from certhead.conformance.kernel_stages import poison
 from certhead.kernels.quantize import QuantizedHead, quantize
 from certhead.kernels.rounding import floor_log2
 from certhead.kernels.triton_head import INTERPRETED, Tile, TritonPipeline

@@ -35,6 +35,9 @@ def test_a_small_audit_of_torch(tmp_path: Path) -> None:
         assert entry.enclosure_logits > 1_000
         # too few for an identification, whatever this machine's arithmetic is
         assert entry.verdict is Verdict.ENCLOSED
+        assert entry.histogram is not None
+        assert sum(entry.histogram.values()) == entry.enclosure_logits
+        assert max(int(e) for e in entry.histogram) <= 0  # nothing reaches the bound
 
 
 def test_torch_is_not_refuted_by_enough_dot_products() -> None:
