@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: conform test env lint types proofs bench clean
+.PHONY: conform test env lint types proofs gate bench clean
 
 conform: env  ## check the certified head on a real model; writes report.html
 	@$(BIN)/certhead conform $(ARGS)
@@ -35,6 +35,10 @@ types: env  ## mypy cannot follow the editable install, so it gets a tree of lin
 
 proofs: env  ## check every Lean proof
 	@scripts/check_lean.sh
+
+gate: env  ## the wanted bits, fresh GPU evidence, and no wrong kernel survives
+	@$(BIN)/certhead gate
+	@OMP_NUM_THREADS=1 $(BIN)/certhead mutants
 
 bench: env
 	@$(BIN)/certhead bench $(ARGS)

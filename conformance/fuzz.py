@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
+from typing import Any
 
 from .cases import Case, parse
 from .compare import Comparison, Difference, take
@@ -90,7 +91,7 @@ def _without_one(case: Case) -> Iterator[Case]:
     width = min((len(t) for name in ("weight", "hidden") for t in given.get(name, ())), default=0) // digits
     for k in range(width if width > 1 else 0):
         start, end = k * digits, (k + 1) * digits
-        cut = {
+        cut: dict[str, Any] = {
             name: [t[:start] + t[end:] for t in given[name]] for name in ("weight", "hidden") if name in given
         }
         if "group" in given:  # a head's group is at most its columns

@@ -14,12 +14,17 @@ import tokenize
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-REFERENCE = ("codec", "fdpa", "formats", "head", "models", "rounding")  # modules of pyref, the compared side
+KERNELS = ("decision", "quantize", "rounding", "torch_stages", "triton_head", "triton_stages")
+TILES = ("configurations", "fitting")  # functions of kernels/plan.py
 
 
 def meaning_files(root: Path = REPOSITORY) -> list[Path]:
-    """The sources that decide what a kernel computes and what it is compared with, sorted."""
-    return sorted([*root.glob("kernels/*.py"), *(root / "pyref" / f"{name}.py" for name in REFERENCE)])
+    """The sources that decide which bits a kernel computes: stages, launches, and the spec's constants.
+
+    What only chooses between them (plan, identification, the module) is left out: no choice of theirs can
+    change a bit of a stage.
+    """
+    return sorted([*(root / "kernels" / f"{name}.py" for name in KERNELS), root / "pyref" / "head.py"])
 
 
 def code_only(source: str) -> str:
@@ -43,12 +48,20 @@ def code_only(source: str) -> str:
     return "\n".join(line.rstrip() for line in lines if line.strip()) + "\n"
 
 
+def tiles(root: Path = REPOSITORY) -> str:
+    """The code that lists the tiles a screen may run with."""
+    source = (root / "kernels" / "plan.py").read_text("utf-8")
+    nodes = (n for n in ast.parse(source).body if isinstance(n, ast.FunctionDef) and n.name in TILES)
+    return "".join(code_only(ast.get_source_segment(source, n) or "") for n in nodes)
+
+
 def source_hash(root: Path = REPOSITORY) -> str:
-    """SHA-256 of what decides a kernel's meaning, in hex; the same on every machine and Python version."""
+    """SHA-256 of what decides a kernel's bits, in hex; the same on every machine and Python version."""
     digest = hashlib.sha256()
     for path in meaning_files(root):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0")
         digest.update(code_only(path.read_text("utf-8")).encode() + b"\0")
+    digest.update(tiles(root).encode())
     return digest.hexdigest()
 
 

@@ -136,7 +136,19 @@ def test_every_kernel_and_the_reference_are_hashed(checkout: Path) -> None:
         path.write_text(source)
     assert source_hash(checkout) == before
     names = {path.name for path in meaning_files()}
-    assert {"triton_stages.py", "triton_head.py", "plan.py", "torch_stages.py", "head.py"} <= names
+    assert {"triton_stages.py", "triton_head.py", "torch_stages.py", "quantize.py", "head.py"} <= names
+
+
+def test_tiles_are_hashed_and_the_choice_between_them_is_not(checkout: Path) -> None:
+    before = source_hash(checkout)
+    plan = checkout / "kernels" / "plan.py"
+    source = plan.read_text()
+    assert source.count("Tile(64, 16, 256, 4, 3)") == 1
+    plan.write_text(source.replace("Tile(64, 16, 256, 4, 3)", "Tile(64, 16, 256, 4, 2)"))
+    assert source_hash(checkout) != before
+    assert source.count("MIN_GAIN = 1.10") == 1
+    plan.write_text(source.replace("MIN_GAIN = 1.10", "MIN_GAIN = 1.20"))
+    assert source_hash(checkout) == before
 
 
 def test_code_only_keeps_strings_that_are_values() -> None:
