@@ -6,18 +6,25 @@ scalar and 50 ns for an element of an array.
 
 from __future__ import annotations
 
+import json as json_module
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from random import Random
 from time import process_time
 from timeit import repeat
+from typing import Annotated
 
 import numpy as np
+import typer
 from certhead.pyref.formats import BF16, FP32
 from certhead.pyref.rounding import Exact, round_to
 from certhead.pyref.vector_rounding import bf16_bits_from_fp64
 
+from .bench_sums import bench_fdpa_chain_scalar, bench_fdpa_chain_vector
+
 RUNS = 7
+SCHEMA = "certhead.bench-reference/1"
 
 
 def bench_round_scalar(values: int = 4000) -> float:
@@ -49,3 +56,26 @@ def bench_round_vector(values: int = 1 << 20) -> float:
 
 def _best(run: Callable[[], object]) -> float:
     return min(repeat(run, timer=process_time, number=1, repeat=RUNS))
+
+
+def bench_reference(
+    json: Annotated[Path | None, typer.Option(help="Write the figures to this file, as JSON.")] = None,
+) -> None:
+    """Time the exact reference: rounding, and chains of fused steps. Wants an idle machine.
+
+    JSON, schema certhead.bench-reference/1: `round_scalar_us`, `round_vector_ns`,
+    `fdpa_vector_terms_per_s`, `fdpa_scalar_terms_per_s`.
+    """
+    figures = {
+        "round_scalar_us": bench_round_scalar() * 1e6,
+        "round_vector_ns": bench_round_vector() * 1e9,
+        "fdpa_vector_terms_per_s": bench_fdpa_chain_vector(),
+        "fdpa_scalar_terms_per_s": bench_fdpa_chain_scalar(),
+    }
+    typer.echo(f"round_to, scalar                  {figures['round_scalar_us']:8.2f} µs a value    (goal 3)")
+    typer.echo(f"rounding to BF16, arrays          {figures['round_vector_ns']:8.1f} ns a value    (goal 50)")
+    terms = figures["fdpa_vector_terms_per_s"] / 1e6
+    typer.echo(f"FDPA chain, arrays                {terms:8.1f} M terms/s     (goal 20)")
+    typer.echo(f"FDPA chain, scalar specification  {figures['fdpa_scalar_terms_per_s'] / 1e6:8.2f} M terms/s")
+    if json is not None:
+        json.write_text(json_module.dumps({"schema": SCHEMA, **figures}, indent=1) + "\n")

@@ -191,10 +191,12 @@ def fuzz(
     seed: Annotated[int, typer.Option(help="First seed; each round takes the next.")] = 1,
     jobs: Annotated[int, typer.Option(help="Processes.")] = os.cpu_count() or 1,
     out: Annotated[Path, typer.Option(help="Where failing cases go, made small.")] = Path("build/fuzz.jsonl"),
+    json: Annotated[Path | None, typer.Option(help="Write the counts to this file, as JSON.")] = None,
 ) -> None:
     """Compare a driver with pyref on ever new cases, until the time is up.
 
     Exit code: 0 when nothing differs, else 1; failing cases are made small and appended to --out.
+    JSON, schema certhead.fuzz/1: `driver`, `first_seed`, `cases`, `seconds`, `failures`.
     """
     from .fuzz import failing_cases
     from .fuzz import fuzz as run
@@ -202,16 +204,20 @@ def fuzz(
     if driver not in ("torch", "pyref"):
         raise BadInput(f"--driver {driver}: torch or pyref")
     rounds, failures, said, line = [], 0, 0.0, "0 cases"
+    record: dict[str, object] = {"schema": "certhead.fuzz/1", "driver": driver, "first_seed": seed}
     for found, total, seconds in run(driver, minutes, seed, jobs):
         rounds.append(found)
         failures += len(found.failures)
         line = f"{total:,} cases, {total / seconds:.0f}/s, {failures} differ"
+        record |= {"cases": total, "seconds": round(seconds, 1), "failures": failures}
         for difference, _ in found.failures:
             typer.echo(difference)
         if seconds - said > 10:
             typer.echo(line)
             said = seconds
     typer.echo(line)
+    if json is not None:
+        json.write_text(json_module.dumps(record, indent=1) + "\n")
     if failures:
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("a", encoding="utf-8") as file:

@@ -10,7 +10,8 @@ exists, so a claim cannot outlive its reason. Three words, used strictly:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json as json_module
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -261,13 +262,20 @@ def problems(root: Path = REPOSITORY) -> list[str]:
 
 def trust(
     update: Annotated[bool, typer.Option("--update", help="Rewrite TRUST.md from the claims.")] = False,
+    json: Annotated[Path | None, typer.Option(help="Write the claims to this file, as JSON.")] = None,
 ) -> None:
-    """Check that every claim's theorem, function and test exists, and that TRUST.md is up to date."""
+    """Check that every claim's theorem, function and test exists, and that TRUST.md is up to date.
+
+    JSON, schema certhead.trust/1: `claims` (says, status, theorems, functions, tests, note) and `problems`.
+    """
     if update:
         (REPOSITORY / "TRUST.md").write_text(render(), "utf-8")
     found = problems()
     for line in found:
         typer.echo(line, err=True)
+    if json is not None:
+        record = {"schema": "certhead.trust/1", "claims": [asdict(c) for c in CLAIMS], "problems": found}
+        json.write_text(json_module.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
     counts = ", ".join(f"{sum(c.status == s for c in CLAIMS)} {s}" for s in ("proved", "tested", "assumed"))
     typer.echo(f"{len(CLAIMS)} claims: {counts}; {len(found)} problems")
     raise typer.Exit(1 if found else 0)

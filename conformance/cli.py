@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .audit.command import audit
+from .bench_reference import bench_reference
 from .case_commands import cases, fuzz, gate, mutants
 from .claims import trust
 from .errors import BadInput
@@ -30,6 +31,7 @@ app = typer.Typer(
 app.command()(prove)
 app.command()(audit)
 app.command()(bench)
+app.command()(bench_reference)
 app.command()(kernels)
 app.command()(save_head)
 app.command()(trust)

@@ -5,6 +5,7 @@ Everything heavy is imported when a command runs, so that the other commands sta
 
 from __future__ import annotations
 
+import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,13 +109,20 @@ def kernels(
 
 def save_head(
     file: Annotated[Path, typer.Argument(help="The safetensors file to write.")],
+    json: Json = None,
 ) -> None:
-    """Save the captured model's head and its inputs, to carry them to another machine."""
+    """Save the captured model's head and its inputs, to carry them to another machine.
+
+    JSON, schema certhead.save-head/1: `file`, `model`, `V`, `K`, `positions`.
+    """
     from safetensors.torch import save_file
 
     from .capture import cache_dir, capture_smollm2
 
     captured = capture_smollm2(cache_dir(), lambda done, total: None)
     save_file({"weight": captured.weight, "hidden": captured.hidden}, file)
-    typer.echo(f"wrote {file}: V={captured.weight.shape[0]} K={captured.weight.shape[1]}, "
-               f"{captured.hidden.shape[0]} positions")  # fmt: skip
+    facts = {"V": captured.weight.shape[0], "K": captured.weight.shape[1], "positions": len(captured.hidden)}
+    typer.echo(f"wrote {file}: {facts}")
+    if json is not None:
+        record = {"schema": "certhead.save-head/1", "file": str(file), "model": captured.name, **facts}
+        json.write_text(json_module.dumps(record, indent=1) + "\n")
