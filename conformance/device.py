@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from certhead.kernels.decision import Reason
 from certhead.kernels.identify import evidence_key, identify
-from certhead.kernels.plan import configurations, decode_like, fitting
+from certhead.kernels.plan import decode_like, fitting
 from certhead.kernels.quantize import quantize
 from certhead.kernels.triton_head import TritonPipeline, preferred_group
 from certhead.pyref.models import ANY_ORDER
@@ -35,9 +35,11 @@ RAGGED = ((5003, 2560), (2049, 576), (777, 100), (1, 64), (17, 1))
 STAGE_BATCHES = (1, 3, 16, 17, 65, 256)
 REAL_SHAPES = ((248_320, 2_560), (151_936, 4_096), (262_144, 640), (128_256, 4_096), (32_000, 4_096))
 BATCHES = (1, 2, 3, 4, 7, 8, 16, 17, 32, 48, 64, 96, 128, 192, 256)
+RACE_BATCHES = (1, 16, 32, 64, 128, 256)
 REPEATS = 20
 CHAIN_ROWS = 200
 DEVICE = torch.device("cuda")
+Part = tuple[str, Callable[..., Any], tuple[Any, ...]]  # kind, function, arguments
 
 
 def special(hidden: torch.Tensor) -> torch.Tensor:
@@ -51,27 +53,36 @@ def special(hidden: torch.Tensor) -> torch.Tensor:
     return hidden
 
 
+def pipeline_of(weight: torch.Tensor) -> TritonPipeline:
+    """The pipeline of a head, with the group that the kernels prefer."""
+    columns = weight.shape[1]
+    copy = quantize(weight, min(preferred_group(columns), columns))
+    return TritonPipeline(weight, copy, ANY_ORDER.gamma_num(columns))
+
+
+def gaussian_pipeline(rows: int, columns: int) -> TritonPipeline:
+    """The pipeline of a Gaussian head."""
+    return pipeline_of(gaussian_head(Shape(rows, columns), DEVICE))
+
+
 def compare_stages_of(rows: int, columns: int) -> list[dict[str, Any]]:
     """Every tile that can be picked, ragged sizes and special states, for one head."""
-    weight = gaussian_head(Shape(rows, columns), DEVICE)
-    copy = quantize(weight, min(preferred_group(columns), columns))
-    pipeline = TritonPipeline(weight, copy, ANY_ORDER.gamma_num(columns))
+    pipeline = gaussian_pipeline(rows, columns)
     results: list[StageResult] = []
     for positions in STAGE_BATCHES:
-        hidden = special(decode_like(weight, positions, positions))
+        hidden = special(decode_like(pipeline.weight, positions, positions))
         for c in fitting(pipeline, positions):
             results += compare_kernels(pipeline, hidden, c.tile, c.limb_count, chain_rows=CHAIN_ROWS)
     return [vars(r) for r in merge(results)]
 
 
-def count_races() -> dict[str, int]:
+def count_races(rows: int = 50_000, columns: int = 2_560) -> dict[str, int]:
     """Repeat calls on one large head; count outputs that are not the first call's bits."""
-    weight = gaussian_head(Shape(50_000, 2_560), DEVICE)
-    pipeline = TritonPipeline(weight, quantize(weight, 160), ANY_ORDER.gamma_num(2_560))
+    pipeline = gaussian_pipeline(rows, columns)
     compared = differing = 0
-    for positions in (1, 16, 32, 64, 128, 256):
-        hidden = decode_like(weight, positions, positions)
-        for c in configurations(positions):
+    for positions in RACE_BATCHES:
+        hidden = decode_like(pipeline.weight, positions, positions)
+        for c in fitting(pipeline, positions):
             first: list[torch.Tensor] = []
             for _ in range(REPEATS):
                 pipeline.tops.fill_(torch.nan)
@@ -87,13 +98,12 @@ def count_races() -> dict[str, int]:
     return {"repeats": REPEATS, "compared": compared, "differing": differing}
 
 
-def inject_faults(faults: int = 60) -> dict[str, dict[str, int]]:
+def inject_faults(faults: int = 60, rows: int = 20_000, columns: int = 2_560) -> dict[str, dict[str, int]]:
     """Flip one bit at a time where the checksums reach; count what was caught and tokens that differ."""
-    weight = gaussian_head(Shape(20_000, 2_560), DEVICE)
-    pipeline = TritonPipeline(weight, quantize(weight, 160), ANY_ORDER.gamma_num(2_560))
-    hidden = decode_like(weight, 16, 0)
-    c = configurations(16)[0]
-    stock = torch.argmax(torch.matmul(hidden, weight.T), dim=-1)
+    pipeline = gaussian_pipeline(rows, columns)
+    hidden = decode_like(pipeline.weight, 16, 0)
+    c = fitting(pipeline, 16)[0]
+    stock = torch.argmax(torch.matmul(hidden, pipeline.weight.T), dim=-1)
     generator = torch.Generator().manual_seed(0)
     out: dict[str, dict[str, int]] = {}
     for place in ("codes", "limbs", "accumulators"):
@@ -131,7 +141,7 @@ def count_tokens(rows: int, columns: int, saved_head: Path | None, scale: int) -
     if saved_head is not None:
         from safetensors.torch import load_file
 
-        tensors = load_file(saved_head, device="cuda")
+        tensors = load_file(saved_head, device=str(DEVICE))
         weight, hidden = tensors["weight"].contiguous(), tensors["hidden"]
         name = saved_head.stem
     else:
@@ -143,9 +153,7 @@ def count_tokens(rows: int, columns: int, saved_head: Path | None, scale: int) -
         generator = torch.Generator().manual_seed(seed * 1000 + positions)
         return hidden[torch.randint(0, len(hidden), (positions,), generator=generator).to(DEVICE)]
 
-    columns = weight.shape[1]
-    copy = quantize(weight, min(preferred_group(columns), columns))
-    pipeline = TritonPipeline(weight, copy, ANY_ORDER.gamma_num(columns))
+    pipeline = pipeline_of(weight)
     out = []
     for positions in BATCHES:
         found = identify(pipeline, positions)
@@ -163,7 +171,7 @@ def count_tokens(rows: int, columns: int, saved_head: Path | None, scale: int) -
             {
                 "head": name,
                 "V": weight.shape[0],
-                "K": columns,
+                "K": weight.shape[1],
                 "M": positions,
                 "verdict": "identified" if found.identified else "not identified",
                 "identified_on_logits": found.logits,
@@ -198,39 +206,46 @@ def run_device(path: Path, saved_head: Path | None, console: Console, scale: int
         "shapes": [],
         "failures": [],
     }
-    parts: list[tuple[str, Callable[..., Any], tuple[Any, ...]]] = [
+    parts: list[Part] = [
         *(("tokens", count_tokens, (*shape, None, scale)) for shape in REAL_SHAPES),
         *([("tokens", count_tokens, (0, 0, saved_head, scale))] if saved_head else []),
         *(("stages", compare_stages_of, shape) for shape in RAGGED),
         ("races", count_races, ()),
         ("faults", inject_faults, ()),
     ]
-    stages: list[StageResult] = []
     with ProcessPoolExecutor(len(parts), mp_context=get_context("spawn")) as pool:
-        running = {pool.submit(part, *arguments): (kind, arguments) for kind, part, arguments in parts}
-        for future in as_completed(running):
-            kind, arguments = running[future]
-            try:
-                found = future.result()
-            except Exception as error:  # one part must not take the others down
-                record["failures"].append(f"{kind} {arguments}: {type(error).__name__}: {error}")
-                console.print(f"[red]{record['failures'][-1]}")
-                continue
+        collect(parts, pool, record, path, console)
+    return record
+
+
+def collect(
+    parts: Sequence[Part], pool: Executor, record: dict[str, Any], path: Path, console: Console
+) -> None:
+    """Run the parts in the pool; add what each finds to the record and write it, one part after another."""
+    stages: list[StageResult] = []
+    running = {pool.submit(part, *arguments): (kind, arguments) for kind, part, arguments in parts}
+    for future in as_completed(running):
+        kind, arguments = running[future]
+        try:
+            found = future.result()
+        except Exception as error:  # one part must not take the others down
+            record["failures"].append(f"{kind} {arguments}: {type(error).__name__}: {error}")
+            console.print(record["failures"][-1], style="red", markup=False)
+        else:
             if kind == "tokens":
                 record["shapes"] += found
             elif kind == "stages":
                 stages += [StageResult(**r) for r in found]
             else:
                 record[kind] = found
-            console.print(f"  {kind} {arguments}: {_summary(kind, found)}")
-            record["stages"] = [vars(r) for r in merge(stages)]
-            record["tokens"] = {
-                "positions": sum(r["positions"] for r in record["shapes"]),
-                "differing": sum(r["differing"] for r in record["shapes"]),
-            }
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(json.dumps(record, indent=1) + "\n")
-    return record
+            console.print(f"  {kind} {arguments}: {_summary(kind, found)}", markup=False)
+        record["stages"] = [vars(r) for r in merge(stages)]
+        record["tokens"] = {
+            "positions": sum(r["positions"] for r in record["shapes"]),
+            "differing": sum(r["differing"] for r in record["shapes"]),
+        }
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def _summary(kind: str, found: Any) -> str:

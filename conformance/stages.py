@@ -73,7 +73,7 @@ def compare_stages(
         tally.equal("limbs", f"position {m}, reason", got, reason or (None if exact_limb else "refused"))
         if exact_limb is None:
             continue
-        tally.equal("limbs", f"position {m}", _limbs_of(limb, m), exact_limb)
+        tally.equal("limbs", f"position {m}", limbs_of(limb, m), exact_limb)
         for i, row in exact_rows.items():
             exact = spec.screen(row, exact_limb, head.group)
             ends = (f"{int(lo_bits[m, i]):08x}", f"{int(hi_bits[m, i]):08x}")
@@ -138,7 +138,8 @@ def _compare_choice(
     tally.equal("decide", where, decided, token)
 
 
-def _limbs_of(limb: fast.LimbTensors, m: int) -> spec.Limbs:
+def limbs_of(limb: fast.LimbTensors, m: int) -> spec.Limbs:
+    """Position `m` in the form that pyref works on."""
     return spec.Limbs(
         unit_exp=int(limb.unit_exp[m]),
         hi=tuple(limb.hi[m].tolist()),

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 import torch
 from certhead.conformance.heads import synthetic_heads
-from certhead.conformance.stages import compare_stages
+from certhead.conformance.stages import compare_stages, limbs_of
 from certhead.kernels import CertifiedHead, Reason
 from certhead.kernels import torch_stages as stages
 from certhead.kernels.decision import REASON_NAMES
@@ -36,17 +36,6 @@ def bits32(x: torch.Tensor) -> list[int]:
     return (x.contiguous().view(torch.int32).long() & 0xFFFFFFFF).flatten().tolist()
 
 
-def limb_of(limb: stages.LimbTensors, m: int) -> spec.Limbs:
-    return spec.Limbs(
-        unit_exp=int(limb.unit_exp[m]),
-        hi=tuple(limb.hi[m].tolist()),
-        lo=tuple(limb.lo[m].tolist()),
-        group_shift=int(limb.group_shift[m]),
-        group_codes=tuple(limb.group_codes[m].tolist()),
-        tail_code=int(limb.tail_codes[m]),
-    )
-
-
 def copy_and_limbs(case: Case, gamma_num: int) -> tuple[QuantizedHead, stages.LimbTensors]:
     copy = quantize(tensor(case.weight), case.group)
     return copy, stages.limbs(tensor(case.hidden), case.group, gamma_num, copy.code_norm, case.limb_count)
@@ -64,7 +53,7 @@ def test_limbs_and_screen_equal_pyref(case: Case, model: ErrorModel) -> None:
         exact = spec.limbs(state, case.group, gamma_num, copy.code_norm, case.limb_count)
         assert exact is not None
         assert int(limb.reasons[m]) == Reason.NONE
-        assert limb_of(limb, m) == exact
+        assert limbs_of(limb, m) == exact
         screened = [spec.screen(row_of(copy, i), exact, case.group) for i in range(len(case.weight))]
         assert center[m].tolist() == [s.center for s in screened]
         assert width[m].tolist() == [s.width for s in screened]
