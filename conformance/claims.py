@@ -163,6 +163,15 @@ CLAIMS = (
         "Each batch shape is identified again on the device before exact mode is used.",
     ),
     Claim(
+        "Where the head says `exact` on a CPU, the stock product's BF16 bits were those of a chain of FP32 "
+        "multiply-adds on a million logits at that batch shape.",
+        "tested",
+        (),
+        (),
+        ("tests/kernels/test_fma_chain.py",),
+        "Found anew in each process; `certhead conform` prints the chain and the count.",
+    ),
+    Claim(
         "The CPU's stock product stays within the any-order model.",
         "assumed",
         (),

@@ -125,7 +125,7 @@ def conform(
     ]
     sources = [replace(s, weight=s.weight.to(device), hidden=s.hidden.to(device)) for s in sources]
     with stage("quantise", sum(len(s.weight) for s in sources)) as advance:
-        heads = [CertifiedHead(s.weight, progress=advance) for s in sources]
+        heads = [CertifiedHead(s.weight, identify=s.kind == "model", progress=advance) for s in sources]
     pairs = list(zip(sources, heads, strict=True))
     stock: list[StockCheck] = []
     with stage("stock model", len(pairs)) as advance:
@@ -286,6 +286,7 @@ def _head_facts(source: Source, head: CertifiedHead) -> HeadFacts:
         vocabulary=rows,
         columns=columns,
         mode=head.mode,
+        identified=head.identifications(),
         error_model=head.model_name,
         gamma=head.gamma_num * 2.0**-GAMMA_BITS,
         copy_bytes=head.copy_bytes,

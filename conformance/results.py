@@ -91,6 +91,7 @@ class HeadFacts:
     vocabulary: int
     columns: int
     mode: str
+    identified: dict[int, tuple[str | None, int]]  # by batch shape: stock arithmetic, logits compared
     error_model: str
     gamma: float
     copy_bytes: int
@@ -154,6 +155,19 @@ class Outcome:
     def passed(self) -> bool:
         """No disagreement, no differing stage, no stock logit outside the model."""
         return self.disagreements == self.differing == self.violations == 0
+
+    def arithmetic(self) -> dict[str, list[int]]:
+        """What the stock head's arithmetic was identified as, in words, with the batch shapes."""
+        shapes: dict[str | None, list[int]] = {}
+        for m, (name, _) in sorted(self.head.identified.items()):
+            shapes.setdefault(name, []).append(m)
+        return {self._in_words(name, sizes): sizes for name, sizes in shapes.items()}
+
+    def _in_words(self, name: str | None, sizes: Sequence[int]) -> str:
+        if name is None:
+            return "not identified"
+        least = min(self.head.identified[m][1] for m in sizes)
+        return f"{name}, compared on at least {least:,} logits each"
 
     def select(self, kind: str) -> list[Run]:
         """The runs of the real model, or of the synthetic heads."""

@@ -123,8 +123,9 @@ def _compare_choice(
     index = spec.rows_of(chosen.blocks, head.weight.shape[0], head.block)
     weight, state = [bits(head.weight[i]).tolist() for i in index], bits(hidden[m]).tolist()
     gathered = head.weight[torch.tensor(index, device=head.weight.device)]
-    if head.exact is not None:
-        accumulators = _fp32_bits(head.exact(hidden[m : m + 1], gathered[None])[0]).tolist()
+    exact = head.exact_for(hidden)
+    if exact is not None:
+        accumulators = _fp32_bits(exact(hidden[m : m + 1], gathered[None])[0]).tolist()
         token: int | None = spec.decide_exact(index, accumulators)
     else:
         gamma = Fraction(head.gamma_num, 2**spec.GAMMA_BITS)

@@ -103,6 +103,10 @@ def show(outcome: Outcome, console: Console) -> None:
             f"{head.error_model}, γ = {head.gamma:.3e}; "
             f"{sum(check.logits for check in outcome.stock):,} logits tested, {outcome.violations:,} outside",
         ),
+        *(
+            ("stock arithmetic", f"M={'/'.join(map(str, sizes))}: {found}")
+            for found, sizes in outcome.arithmetic().items()
+        ),
         (
             "int8 copy",
             f"V={head.vocabulary:,} K={head.columns:,}: {head.copy_bytes / 2**20:.1f} MiB "

@@ -25,6 +25,12 @@ class Engine(Protocol):
     def metadata_bytes(self) -> int:
         """Bytes that the back end keeps beside the int8 codes."""
 
+    def exact_for(self, hidden: torch.Tensor) -> Rescorer | None:
+        """What re-scores these states exactly, where that is done outside the kernels; else None."""
+
+    def identifications(self) -> dict[int, tuple[str | None, int]]:
+        """By number of positions: the stock arithmetic found (or None), and on how many logits."""
+
     def tokens(self, hidden: torch.Tensor) -> torch.Tensor:
         """Tokens, int64 [M]."""
 

@@ -33,6 +33,8 @@ class CertifiedHead(torch.nn.Module):
     model: the error model that the stock kernel is taken to satisfy.
     exact: for the torch back end, the identified stock arithmetic (see `torch_stages.Rescorer`), or None
     for enclosed mode. The cuda back end identifies it itself, for each batch shape.
+    identify: for the torch back end on a CPU, look for the stock arithmetic at each new batch shape
+    (`fma_chain.find_chain`, about a second each) and serve in exact mode where it was found.
     group, block, capacity: columns per residual norm, rows per candidate block, blocks per position.
     checksum: for the cuda back end, whether the screen's integer sums are checked on every call; None for
     "where a measurement says that it costs less than 3 %".
@@ -50,6 +52,7 @@ class CertifiedHead(torch.nn.Module):
         backend: str = "auto",
         model: ErrorModel = ANY_ORDER,
         exact: stages.Rescorer | None = None,
+        identify: bool = False,
         group: int | None = None,
         block: int = spec.BLOCK,
         capacity: int = spec.CAPACITY,
@@ -85,7 +88,9 @@ class CertifiedHead(torch.nn.Module):
 
             self.engine = TritonEngine(weight, copy, self.gamma_num, block, checksum)
         else:
-            self.engine = TorchEngine(weight, copy, self.gamma_num, block, capacity, exact)
+            self.engine = TorchEngine(
+                weight, copy, self.gamma_num, block, capacity, exact, identify and not weight.is_cuda
+            )
 
     @classmethod
     def from_model(cls, model: Any, **options: Any) -> CertifiedHead:
@@ -128,6 +133,14 @@ class CertifiedHead(torch.nn.Module):
     def exact(self) -> stages.Rescorer | None:
         """The identified stock arithmetic that candidates are rescored with; None in enclosed mode."""
         return self.engine.exact
+
+    def exact_for(self, hidden: torch.Tensor) -> stages.Rescorer | None:
+        """What re-scores these states exactly on the torch back end, or None (enclosed mode, or cuda)."""
+        return self.engine.exact_for(hidden)
+
+    def identifications(self) -> dict[int, tuple[str | None, int]]:
+        """By number of positions: the stock arithmetic found (or None), and on how many logits."""
+        return self.engine.identifications()
 
     @property
     def counters(self) -> dict[str, int]:

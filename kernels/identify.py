@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -20,10 +19,10 @@ from pathlib import Path
 import torch
 import triton
 
+from .probes import DISTRIBUTIONS, probe_states
 from .triton_head import TritonPipeline
 
 LOGITS = 1_000_000  # compared per batch shape, at least
-DISTRIBUTIONS = ("normal", "outliers", "geometric", "cancelling", "rows")
 
 
 @dataclass(frozen=True)
@@ -79,31 +78,6 @@ def _package(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def probe_states(weight: torch.Tensor, positions: int, seed: int) -> Iterator[tuple[str, torch.Tensor]]:
-    """Endless named batches of head inputs, bfloat16 [positions, K], chosen to expose other arithmetic."""
-    rows, columns = weight.shape
-    generator = torch.Generator(device=weight.device).manual_seed(seed)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator, device=weight.device)
-
-    while True:
-        yield "normal", (normal(positions, columns) * 3).bfloat16()
-        spikes = normal(positions, columns)
-        spikes[:, torch.randint(0, columns, (4,), generator=generator, device=weight.device)] *= 100
-        yield "outliers", spikes.bfloat16()
-        exponents = torch.randint(-12, 8, (positions, columns), generator=generator, device=weight.device)
-        yield "geometric", torch.ldexp(normal(positions, columns), exponents).bfloat16()
-        # pairs of neighbouring columns that nearly cancel, so that the order of the sum shows
-        half = normal(positions, (columns + 1) // 2).repeat_interleave(2, dim=1)[:, :columns]
-        signs = torch.ones(columns, device=weight.device)
-        signs[1::2] = -1
-        yield "cancelling", (half * signs * 50).bfloat16()
-        index = torch.randint(0, rows, (positions,), generator=generator, device=weight.device)
-        row = weight[index].float()
-        yield "rows", (row * 100 + normal(positions, columns)).bfloat16()
 
 
 def identify(

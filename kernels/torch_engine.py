@@ -9,6 +9,7 @@ from certhead.pyref import head as spec
 
 from . import torch_stages as stages
 from .decision import Decision, Reason, State
+from .fma_chain import ChainFound, find_chain, has_tiny
 from .quantize import QuantizedHead
 
 
@@ -23,20 +24,38 @@ class TorchEngine:
         block: int,
         capacity: int,
         exact: stages.Rescorer | None,
+        identify: bool = False,
     ) -> None:
         self.weight, self.copy, self.gamma_num = weight, copy, gamma_num
         self.block, self.capacity, self.exact = block, capacity, exact
+        self.identify = identify
+        self.chains: dict[tuple[int, int], ChainFound] = {}  # by positions and threads
         self._counts: Counter[str] = Counter()
 
     @property
     def mode(self) -> str:
-        """`exact` or `enclosed`."""
+        """`exact` or `enclosed`, or `exact where identified`."""
+        if self.identify:
+            return "exact where identified"
         return (spec.Mode.EXACT if self.exact is not None else spec.Mode.ENCLOSED).value
 
     @property
     def metadata_bytes(self) -> int:
         """Bytes beside the int8 codes."""
         return self.copy.metadata_bytes
+
+    def exact_for(self, hidden: torch.Tensor) -> stages.Rescorer | None:
+        """The stock arithmetic at this batch shape, if it is known and these states are within it."""
+        if self.exact is not None or not self.identify:
+            return self.exact
+        key = (hidden.shape[0], torch.get_num_threads())
+        if key not in self.chains:
+            self.chains[key] = find_chain(self.weight, hidden.shape[0])
+        return None if has_tiny(hidden) else self.chains[key].chain
+
+    def identifications(self) -> dict[int, tuple[str | None, int]]:
+        """By number of positions: the stock arithmetic found (or None), and on how many logits."""
+        return {m: (str(f.chain) if f.chain else None, f.logits) for (m, _), f in self.chains.items()}
 
     def tokens(self, hidden: torch.Tensor) -> torch.Tensor:
         """Tokens, int64 [M]; counted."""
@@ -47,12 +66,13 @@ class TorchEngine:
     def decide(self, hidden: torch.Tensor) -> Decision:
         """All stages for hidden, bfloat16 [M, K]."""
         positions = hidden.shape[0]
+        exact = self.exact_for(hidden)
         limb = stages.limbs(hidden, self.copy.group, self.gamma_num, self.copy.code_norm)
         best, tops = stages.screen(self.copy, limb, self.block)
         threshold, pairs, reasons = stages.select(best, tops, limb.reasons, self.capacity)
         rows = stages.candidates(self.copy, limb, threshold, pairs, self.block)
         lo, hi, index, exists = stages.rescore(
-            self.weight, hidden, pairs, self.block, gamma_num=self.gamma_num, exact=self.exact
+            self.weight, hidden, pairs, self.block, gamma_num=self.gamma_num, exact=exact
         )
         tokens, fixed = stages.decide(lo, hi, index, exists, pairs, positions)
         undecided = (reasons == Reason.NONE) & ~fixed
@@ -61,7 +81,7 @@ class TorchEngine:
         if not bool(decided.all()):
             stock = torch.argmax(torch.matmul(hidden, self.weight.T), dim=-1)
             tokens = torch.where(decided, tokens, stock)
-        state = State.EXACT if self.exact is not None else State.ENCLOSED
+        state = State.EXACT if exact is not None else State.ENCLOSED
         zeros = torch.zeros(positions, dtype=torch.int32, device=hidden.device)
         ones = torch.ones_like(pairs.position, dtype=torch.int32)
         return Decision(

@@ -41,6 +41,10 @@ class TritonEngine:
         """Bytes beside the int8 codes."""
         return self.pipeline.metadata_bytes
 
+    def exact_for(self, hidden: torch.Tensor) -> Rescorer | None:
+        """None: the kernels re-score."""
+        return None
+
     def plan(self, positions: int) -> Plan:
         """The plan for a batch shape, made on first use. Waits for the device."""
         if positions not in self.plans:
@@ -57,6 +61,11 @@ class TritonEngine:
         if plan.configuration is not None:
             return None
         return Reason.SLOWER if plan.identification.identified else Reason.UNIDENTIFIED
+
+    def identifications(self) -> dict[int, tuple[str | None, int]]:
+        """By number of positions: the stock arithmetic found (or None), and on how many logits."""
+        found = {m: plan.identification for m, plan in self.plans.items()}
+        return {m: ("fdpa(16, 25)" if f.identified else None, f.logits) for m, f in found.items()}
 
     def tokens(self, hidden: torch.Tensor) -> torch.Tensor:
         """Tokens, int64 [M]: a static buffer where the kernels serve."""

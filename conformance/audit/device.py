@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from certhead.kernels.identify import evidence_key, key_hash, probe_states
+from certhead.kernels.identify import evidence_key, key_hash
+from certhead.kernels.probes import probe_states
 from certhead.kernels.quantize import quantize
 from certhead.kernels.triton_head import TritonPipeline
 from certhead.pyref.formats import BF16, Format
