@@ -88,13 +88,24 @@ def kept_stock_tokens(
     return result
 
 
+def center_and_radius(
+    state: torch.Tensor, rows: torch.Tensor, gamma_num: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The model's interval around the accumulators of float64 state [M, K] and rows [V, K]: float64 [M, V].
+
+    The radius covers FP64's own rounding of the K additions of z and of Σ|w·h|, of itself and of the ends.
+    """
+    relative = gamma_num * 2.0**-GAMMA_BITS + 4 * (state.shape[1] + 4) * 2.0**-53
+    return state @ rows.T, (state.abs() @ rows.abs().T) * relative + 2.0**ETA_EXP
+
+
 def check_stock_model(
     source: str, head: CertifiedHead, hidden: torch.Tensor, batch_sizes: Sequence[int]
 ) -> list[StockCheck]:
     """Test every stock logit of `hidden` [N, K] at each batch shape; positions out of range are left out."""
     usable = (hidden.isfinite() & (hidden.abs() < 2.0**RANGE_EXP)).all(dim=1)
     hidden = hidden[usable]
-    positions, columns = hidden.shape
+    positions = len(hidden)
     if positions == 0:
         return []
     stock = {
@@ -103,13 +114,10 @@ def check_stock_model(
     }
     violations = dict.fromkeys(batch_sizes, 0)
     first: dict[int, str] = {}
-    # FP64 rounds each of the K additions of z and of Σ|w·h|, the radius and the two ends
-    relative = head.gamma_num * 2.0**-GAMMA_BITS + 4 * (columns + 4) * 2.0**-53
     state = hidden.double()
     for start in range(0, len(head.weight), ROW_CHUNK):
         rows = head.weight[start : start + ROW_CHUNK].double()
-        center = state @ rows.T
-        radius = (state.abs() @ rows.abs().T) * relative + 2.0**ETA_EXP
+        center, radius = center_and_radius(state, rows, head.gamma_num)
         low = fp32_down(center - radius).to(torch.bfloat16)
         high = fp32_up(center + radius).to(torch.bfloat16)
         for size in batch_sizes:

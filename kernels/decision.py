@@ -17,7 +17,7 @@ class State(IntEnum):
 
     EXACT = 0  # the candidates' stock accumulators were reproduced bit for bit
     ENCLOSED = 1  # every accumulator that the error model admits gives this token
-    FALLBACK = 2  # the stock head decided
+    FALLBACK = 2  # the stock head decided (docs/spec.md says how on each back end)
 
 
 class Reason(IntEnum):

@@ -81,6 +81,7 @@ class CertifiedHead(torch.nn.Module):
         self.gamma_num = model.gamma_num(columns)
         self.digest = _digest(weight)
         self._version = weight._version
+        self._pointer = weight.data_ptr()
         copy = quantize(weight, self.group, progress)
         self.engine: Engine
         if self.backend == "cuda":
@@ -208,6 +209,9 @@ class CertifiedHead(torch.nn.Module):
         return decision
 
     def _check_call(self, hidden: torch.Tensor) -> None:
+        if self.weight.data_ptr() != self._pointer:
+            now = f"{self.weight.dtype} on {self.weight.device}"
+            raise RuntimeError(f"the head was moved or cast after build (now {now}); build a new head there")
         if hidden.dtype is not torch.bfloat16:
             raise TypeError(f"hidden has dtype {hidden.dtype}, the head needs torch.bfloat16")
         columns = self.weight.shape[1]

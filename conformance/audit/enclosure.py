@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from certhead.conformance.stock_model import hex_bits
+from certhead.conformance.stock_model import center_and_radius, hex_bits
 from certhead.kernels.rounding import fp32_down, fp32_up
-from certhead.pyref.head import ETA_EXP, GAMMA_BITS
 from certhead.pyref.models import ANY_ORDER
 
 ROW_CHUNK = 8192
@@ -44,15 +43,12 @@ class Enclosure:
 
         Inputs must be finite and below 2^16 in magnitude, where η is what it is.
         """
-        columns = weight.shape[1]
-        slack = 4 * (columns + 4) * 2.0**-53  # this function's own FP64 rounding
-        relative = ANY_ORDER.gamma_num(columns) * 2.0**-GAMMA_BITS + slack
+        gamma_num = ANY_ORDER.gamma_num(weight.shape[1])
         state = hidden.double()
         for start in range(0, len(weight), ROW_CHUNK):
             part = slice(start, min(start + ROW_CHUNK, len(weight)))
             rows = weight[part].double()
-            center = state @ rows.T
-            radius = (state.abs() @ rows.abs().T) * relative + 2.0**ETA_EXP
+            center, radius = center_and_radius(state, rows, gamma_num)
             if wide is not None:
                 error = (wide[:, part].double() - center).abs()
                 self.ratio_fp32 = max(self.ratio_fp32 or 0.0, self._note(error / radius))

@@ -335,3 +335,12 @@ def test_the_head_of_a_model() -> None:
 def test_heads_that_change_the_logits_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CertifiedHead.from_model(fake_model(changed(2.0), **options))
+
+
+def test_a_head_that_was_moved_or_cast_is_refused() -> None:
+    weight = torch.randn(20, 16).bfloat16()
+    head = CertifiedHead(weight)
+    hidden = torch.randn(2, 16).bfloat16()
+    head(hidden)
+    with pytest.raises(RuntimeError, match=r"moved or cast after build \(now torch\.float32 on cpu\)"):
+        head.float()(hidden)
