@@ -129,7 +129,7 @@ def _stages(engine: TritonEngine, hidden: torch.Tensor, c: Configuration) -> dic
     def select() -> None:
         pipeline.counts.zero_()
         pipeline.work_size.zero_()
-        pipeline.select(positions)
+        pipeline.select(positions, c.tile if c.checksum else None, c.limb_count)
 
     def rescore() -> None:
         pipeline.arrivals.zero_()
@@ -139,7 +139,6 @@ def _stages(engine: TritonEngine, hidden: torch.Tensor, c: Configuration) -> dic
     times = {
         "limbs": graph_us(lambda: pipeline.limbs(hidden, c.limb_count)),
         "screen": graph_us(lambda: pipeline.screen(positions, c.tile, c.limb_count, checksum=c.checksum)),
-        "verify": graph_us(lambda: pipeline.verify(positions, c.tile, c.limb_count)),
         "select": graph_us(select) - 2 * reset,
         "rescore": graph_us(rescore) - reset,
     }

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from .cache import cache_dir as cache_dir
 from .errors import BadInput
 from .prompts import PROMPTS, Prompt
 
@@ -60,11 +61,6 @@ class Capture:
     prompts: torch.Tensor  # [N] int64
     key: str  # content hash that the cache is filed under
     cached: bool  # nothing had to be generated
-
-
-def cache_dir() -> Path:
-    """Where captures are kept: `$CERTHEAD_CACHE`, else `~/.cache/certhead`."""
-    return Path(os.environ.get("CERTHEAD_CACHE") or Path.home() / ".cache" / "certhead")
 
 
 def find_model_file() -> Path:
@@ -128,8 +124,8 @@ def capture_smollm2(folder: Path, step: Step) -> Capture:
     )
 
 
-def load_gguf(path: Path) -> tuple[Any, Any]:
-    """The model in BF16 and its tokenizer, from one GGUF file, without the network and without noise."""
+def load_gguf(path: Path, dtype: torch.dtype = torch.bfloat16) -> tuple[Any, Any]:
+    """The model in `dtype` and its tokenizer, from one GGUF file, without the network and without noise."""
     os.environ["HF_HUB_OFFLINE"] = "1"  # read when huggingface_hub is first imported
     try:
         import accelerate  # noqa: F401  (transformers needs both to read a GGUF file)
@@ -142,7 +138,7 @@ def load_gguf(path: Path) -> tuple[Any, Any]:
     with contextlib.redirect_stderr(io.StringIO()):  # a progress bar that no setting turns off
         tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            path.parent, gguf_file=path.name, dtype=torch.bfloat16
+            path.parent, gguf_file=path.name, dtype=dtype
         )
     return model.eval(), tokenizer
 

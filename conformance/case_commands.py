@@ -5,8 +5,10 @@ Everything heavy is imported when a command runs, so that the other commands sta
 
 from __future__ import annotations
 
+import hashlib
 import json as json_module
 import os
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from functools import wraps
@@ -15,14 +17,19 @@ from typing import TYPE_CHECKING, Annotated, ParamSpec
 
 import typer
 
-from .cases import CORPUS, STAGES, Case, read_corpus, write_corpus
+from .cases import CORPUS, Case, corpus_hash, read_corpus, write_corpus
 from .errors import BadInput
+from .resume import Unfinished
 
 if TYPE_CHECKING:
     from .compare import Comparison
+    from .fuzz import Round
     from .mutants import Verdict
 
 P = ParamSpec("P")
+FOUND = Path("build/fuzz/found.jsonl")
+Jobs = Annotated[int | None, typer.Option(help="Processes at a time [default: one a core].")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Do not go on with an interrupted run.")]
 Json = Annotated[Path | None, typer.Option(help="Write the result to this file, as JSON.")]
 Corpus = Annotated[Path, typer.Option(help="Folder of *.jsonl files.")]
 Drivers = Annotated[
@@ -43,6 +50,10 @@ def _bad_input_is_exit_2(command: Callable[P, None]) -> Callable[P, None]:
         except BadInput as problem:
             typer.echo(f"certhead {command.__name__}: {problem}", err=True)
             raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            again = "run it again to go on where it stopped"
+            typer.echo(f"certhead {command.__name__}: interrupted; {again}", err=True)
+            raise typer.Exit(130) from None
 
     return run
 
@@ -59,12 +70,16 @@ def cases(
         Path | None, typer.Option(help="Generate the corpus into this folder, and run nothing.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed for --write.")] = 0,
+    jobs: Jobs = None,
+    fresh: Fresh = False,
     json: Json = None,
 ) -> None:
     """Compare implementations with the corpus of cases, stage by stage, as bits.
 
-    Exit code: 0 when every answer has the wanted bits, 1 on any difference or missing answer, 2 on bad
-    input. The first differing stage of a case is reported, with the command that repeats it.
+    Each driver is a program of its own, and several run at a time. A run that was interrupted goes on where
+    it stopped. The first differing stage of a case is reported, with the command that repeats it.
+
+    Exit code: 0 when every answer has the wanted bits, 1 on any difference or missing answer, 2 on bad input.
     """
     if write is not None:
         from .case_families import generate
@@ -77,26 +92,50 @@ def cases(
         chosen = exact or [c for c in chosen if c.id.startswith(case)]
         if not chosen:
             raise BadInput(f"--case {case}: no such case in {corpus}")
-    outcomes = _compare(driver, chosen, timeout)
+    unfinished = Unfinished.of("cases", corpus_hash(chosen), _programs(driver), fresh=fresh)
+    outcomes = _compare(driver, chosen, timeout, jobs, unfinished, corpus)
+    unfinished.complete()
     if json is not None:
         json.write_text(json_module.dumps([o.to_json() for o in outcomes], indent=1) + "\n", "utf-8")
     if any(not o.passed for o in outcomes):
         raise typer.Exit(1)
 
 
-def _compare(names: Sequence[str] | None, chosen: Sequence[Case], timeout: float) -> list[Comparison]:
-    from .compare import run
+def _programs(names: Sequence[str] | None) -> list[tuple[str, str]]:
+    """The hashes of the files that external commands name: another program's answers are not to be kept."""
+    words = [word for name in names or () if name.startswith("external:") for word in shlex.split(name[9:])]
+    files = [Path(word) for word in words if Path(word).is_file()]
+    return [(str(path), hashlib.sha256(path.read_bytes()).hexdigest()) for path in files]
+
+
+def _compare(
+    names: Sequence[str] | None,
+    chosen: Sequence[Case],
+    timeout: float,
+    jobs: int | None = None,
+    unfinished: Unfinished | None = None,
+    corpus: Path = CORPUS,
+) -> list[Comparison]:
+    from .compare import run_all
+    from .corpus_run import tasks_of, values_by_stage
     from .drivers.registry import available, make
 
-    outcomes = [run(make(name, timeout), chosen) for name in names or available()]
+    jobs = jobs or os.cpu_count() or 1
+    names = list(dict.fromkeys(names or available()))
+    drivers = [make(name, timeout) for name in names]
+    slowest_first = sorted(drivers, key=lambda driver: driver.name not in ("interpret", "lean"))
+    outcomes = run_all(tasks_of(slowest_first, chosen, jobs, timeout), jobs, unfinished)
+    outcomes.sort(key=lambda outcome: names.index(outcome.driver))
     for o in outcomes:
-        counts = ", ".join(f"{stage} {o.compared[stage]:,}" for stage in STAGES if o.compared[stage])
         typer.echo(
-            f"{o.driver}: {o.cases} cases, {o.skipped} not offered; values compared: {counts or 'none'}; "
+            f"{o.driver}: {o.cases} cases, {o.skipped} not offered; values compared: {values_by_stage(o)}; "
             f"{len(o.differences)} cases differ, {len(o.failures)} failed; {o.seconds:.1f} s"
+            + (f"; {o.resumed} from the interrupted run" if o.resumed else "")
         )
     for o in outcomes:
-        for line in [*map(str, o.differences), *o.failures]:
+        for difference in o.differences:
+            typer.echo(f"{difference}{'' if corpus == CORPUS else f' --corpus {corpus}'}")
+        for line in o.failures:
             typer.echo(line)
         if not o.compared and not o.failures:
             typer.echo(f"{o.driver}: offers none of these cases")
@@ -106,16 +145,20 @@ def _compare(names: Sequence[str] | None, chosen: Sequence[Case], timeout: float
 @_bad_input_is_exit_2
 def mutants(
     only: Annotated[str, typer.Option(help="Run the mutants whose name holds this.")] = "",
-    jobs: Annotated[int | None, typer.Option(help="Processes at a time [default: one a core].")] = None,
+    jobs: Jobs = None,
     corpus: Corpus = CORPUS,
+    fresh: Fresh = False,
     json: Json = None,
 ) -> None:
     """Run the corpus against wrong kernels: every one must be told from the right one.
 
-    Exit code: 0 when every mutant is killed and the unchanged packages survive, else 1. The last column
-    says whether comparing returned tokens alone would have killed it.
+    A run that was interrupted goes on where it stopped; the record of a full one is kept for the report of
+    `certhead conform`. The last column says whether comparing returned tokens alone would have killed it.
+
+    Exit code: 0 when every mutant is killed and the unchanged packages survive, else 1.
     """
-    from .mutants import CONTROLS, run_mutants, to_json
+    from .history import keep_mutants
+    from .mutants import CONTROLS, run_mutants, to_record
     from .mutants_list import MUTANTS
 
     chosen = [m for m in MUTANTS + CONTROLS if only in m.name]
@@ -123,7 +166,10 @@ def mutants(
         raise BadInput(f"--only {only}: no mutant has this in its name")
     start = time.perf_counter()
     typer.echo(_ROW.format("mutant", "tokens", "after", "s", "killed by"))
-    verdicts = run_mutants(read_corpus(corpus), chosen, jobs=jobs, done=_show)
+    chosen_cases = read_corpus(corpus)
+    unfinished = Unfinished.of("mutants", corpus_hash(chosen_cases), fresh=fresh)
+    verdicts = run_mutants(chosen_cases, chosen, jobs=jobs, done=_show, unfinished=unfinished)
+    unfinished.complete()
     wrong = [v for v in verdicts if not v.right]
     dead = [v for v in verdicts if v.killed and not v.control]
     count, tokens = sum(not v.control for v in verdicts), sum(v.tokens_only for v in dead)
@@ -133,8 +179,13 @@ def mutants(
     )
     for v in wrong:
         typer.echo(f"{v.name}: " + (f"the unchanged package fails: {v.by}" if v.control else "survived"))
+    if unfinished.resumed:
+        typer.echo(f"{unfinished.resumed} verdicts from the interrupted run")
+    record = to_record(verdicts)
+    if len(chosen) == len(MUTANTS + CONTROLS) and corpus == CORPUS:
+        keep_mutants(record)
     if json is not None:
-        json.write_text(to_json(verdicts), "utf-8")
+        json.write_text(json_module.dumps(record, indent=1) + "\n", "utf-8")
     if wrong:
         raise typer.Exit(1)
 
@@ -187,40 +238,75 @@ def gate(
 @_bad_input_is_exit_2
 def fuzz(
     minutes: Annotated[float, typer.Option(help="How long.")] = 1.0,
-    driver: Annotated[str, typer.Option(help="torch or pyref (against itself).")] = "torch",
+    driver: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="torch, interpret or pyref, beside pyref; once for each [default: torch, interpret]."
+        ),
+    ] = None,
+    lean: Annotated[
+        bool, typer.Option("--lean/--no-lean", help="Lean takes part, in some batches, at its own pace.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="First seed; each round takes the next.")] = 1,
-    jobs: Annotated[int, typer.Option(help="Processes.")] = os.cpu_count() or 1,
-    out: Annotated[Path, typer.Option(help="Where failing cases go, made small.")] = Path("build/fuzz.jsonl"),
+    jobs: Jobs = None,
+    out: Annotated[Path, typer.Option(help="The corpus of failing cases, made small.")] = FOUND,
+    fresh: Fresh = False,
     json: Annotated[Path | None, typer.Option(help="Write the counts to this file, as JSON.")] = None,
 ) -> None:
-    """Compare a driver with pyref on ever new cases, until the time is up.
+    """Compare drivers with pyref on ever new cases, until the time is up.
 
-    Exit code: 0 when nothing differs, else 1; failing cases are made small and appended to --out.
-    JSON, schema certhead.fuzz/1: `driver`, `first_seed`, `cases`, `seconds`, `failures`.
+    Failing cases are made small and added to --out, a corpus that grows and that each run starts with. A run
+    that was interrupted goes on where it stopped. Exit code: 0 when nothing differs, else 1.
+
+    \b
+    JSON keys (schema certhead.fuzz/1):
+      drivers, first_seed            what was compared, and where the seeds began
+      cases                          small cases, all together
+      cases_by_driver                for which a driver gave bits (lean is counted here alone)
+      cases_everywhere               for which every driver gave bits; by stage, and for each second
+      seconds, cpu_seconds, load     wall clock, time on cores, the machine's load averages at the end
+      failures                       cases that differ
     """
-    from .fuzz import failing_cases
     from .fuzz import fuzz as run
+    from .fuzz import grow, line_of, still_failing, to_record, write_json
 
-    if driver not in ("torch", "pyref"):
-        raise BadInput(f"--driver {driver}: torch or pyref")
-    rounds, failures, said, line = [], 0, 0.0, "0 cases"
-    record: dict[str, object] = {"schema": "certhead.fuzz/1", "driver": driver, "first_seed": seed}
-    for found, total, seconds in run(driver, minutes, seed, jobs):
+    names = list(dict.fromkeys(driver or ("torch", "interpret")))
+    for name in names:
+        if name not in ("torch", "interpret", "pyref"):
+            raise BadInput(f"--driver {name}: torch, interpret or pyref")
+    if lean:
+        from .lean import reference_is_built
+
+        if not reference_is_built():
+            raise BadInput("--lean: the reference is not built; run `certhead cases --driver lean` once")
+    again = [(d, i) for d, i in still_failing(out, [n for n in names if n != "interpret"])]
+    for difference, case in again:
+        typer.echo(f"still: {difference}; {_repeat(out, difference, case)}")
+    unfinished = Unfinished.of("fuzz", minutes, names, lean, seed, fresh=fresh)
+    if unfinished.resumed:
+        typer.echo(f"going on with an interrupted run: {unfinished.resumed} rounds are done")
+    rounds: list[Round] = []
+    said = 0.0
+    record = to_record(rounds, names, seed, 0.0, len(again))
+    differing = len(again)
+    for found, seconds in run(names, minutes, seed, jobs or os.cpu_count() or 1, lean, unfinished):
         rounds.append(found)
-        failures += len(found.failures)
-        line = f"{total:,} cases, {total / seconds:.0f}/s, {failures} differ"
-        record |= {"cases": total, "seconds": round(seconds, 1), "failures": failures}
-        for difference, _ in found.failures:
-            typer.echo(difference)
+        differing += len(found.failures)
+        record = to_record(rounds, names, seed, seconds, differing)
+        for difference, small in grow(out, found.failures):
+            typer.echo(f"{difference.partition('; repeat:')[0]}; {_repeat(out, difference, small.id)}")
         if seconds - said > 10:
-            typer.echo(line)
+            typer.echo(line_of(record))
             said = seconds
-    typer.echo(line)
+    unfinished.complete()
+    typer.echo(line_of(record))
     if json is not None:
-        json.write_text(json_module.dumps(record, indent=1) + "\n")
-    if failures:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        with out.open("a", encoding="utf-8") as file:
-            file.writelines(case.to_json() + "\n" for case in failing_cases(rounds))
-        typer.echo(f"{failures} failing cases: {out}")
+        write_json(json, record)
+    if differing:
+        typer.echo(f"{differing} failing cases: {out}")
         raise typer.Exit(1)
+
+
+def _repeat(out: Path, difference: str, case: str) -> str:
+    driver = difference.partition(":")[0]
+    return f"repeat: certhead cases --corpus {out.parent} --driver {driver} --case {case}"

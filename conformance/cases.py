@@ -6,7 +6,8 @@ that every implementation must return. Schema `certhead.case/1`:
     {"schema": "certhead.case/1", "id": "limbs/ties/3", "stage": "limbs", "family": "ties",
      "in": {...}, "want": {"limbs": {"unit_exp": ["fff3"], ...}}}
 
-`in` holds integers for shapes and options (`group`, `block`, `capacity`, `limb_count`), words for `mode`
+`in` holds integers for shapes and options (`group`, `block`, `capacity`, `limb_count`; `ranks`, the first
+row of each rank of a head that is split), words for `mode`
 and `model`, and hex for values. A list has one string for each row (of the weight) or each position; a
 string holds that row's values one after the other, `FIELDS` digits each, two's complement where signed.
 In `want`, "" means that the specification says nothing there, "none" that there is no value (no token,
@@ -41,7 +42,7 @@ FIELDS: dict[str, tuple[int, bool]] = {  # digits, signed
     "limb_lo": (2, True), "group_shift": (2, False), "group_codes": (2, False), "tail_codes": (8, False),
     "lo": (8, False), "hi": (8, False), "threshold": (4, False), "candidates": (8, False),
     "blocks": (8, False), "accumulators": (8, False), "token": (8, False), "gamma_num": (10, False),
-    "code_norm": (8, False),
+    "code_norm": (8, False), "winners": (8, False),
 }  # fmt: skip
 NEEDS: dict[str, tuple[str, ...]] = {
     "quantize": ("group", "weight"),
@@ -169,3 +170,11 @@ def write_corpus(cases: Sequence[Case], folder: Path) -> None:
 def manifest_of(paths: Sequence[Path]) -> str:
     """The manifest as `sha256sum` writes it."""
     return "".join(f"{hashlib.sha256(p.read_bytes()).hexdigest()}  {p.name}\n" for p in paths)
+
+
+def corpus_hash(cases: Sequence[Case]) -> str:
+    """SHA-256 over the cases, in order."""
+    digest = hashlib.sha256()
+    for case in cases:
+        digest.update(case.to_json().encode() + b"\n")
+    return digest.hexdigest()

@@ -1,11 +1,12 @@
 """The claims, as data: what is said, what kind of reason stands behind it, and where that reason is.
 
-`TRUST.md` is rendered from this list; a test checks that every theorem, function and test named here
-exists, so a claim cannot outlive its reason. Three words, used strictly:
+`TRUST.md` is rendered from this list and from `audit.assumptions`; a test checks that every theorem,
+function, test and evidence file named here exists, so a claim cannot outlive its reason. Three words, used
+strictly:
 
 - *proved*: a theorem about the definitions in `formal/`, checked by Lean's kernel;
 - *tested*: compared, with the counts that the named test or evidence file gives;
-- *assumed*: neither; the entry says where it enters and what would show a violation.
+- *assumed*: neither; the entry says where it enters.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from __future__ import annotations
 import json as json_module
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import typer
 
-Status = Literal["proved", "tested", "assumed"]
+from .audit.assumptions import assumptions, missing
+
+Status = Literal["proved", "tested"]
 REPOSITORY = Path(__file__).resolve().parent.parent
+EVIDENCE = Path("conformance") / "evidence"
 
 
 @dataclass(frozen=True)
@@ -131,7 +135,7 @@ CLAIMS = (
     ),
     Claim(
         "The emulated fused step gives the bits of an NVIDIA H200's tensor cores, by mma.sync and by wgmma, "
-        "on 40,351 recorded steps that settle every corner: zeros, −0, subnormals, overflow, Inf − Inf, NaN.",
+        "on every recorded step; those settle every corner: zeros, −0, subnormals, overflow, Inf − Inf, NaN.",
         "tested",
         (),
         ("fdpa.fdpa", "fdpa_vector.fdpa_chain_vector"),
@@ -154,8 +158,8 @@ CLAIMS = (
     ),
     Claim(
         "On the H200 the stock head's BF16 bits are those of the sequential tensor-core chain, for the batch "
-        "shapes and heads listed in the evidence (0 of 3.9 billion logits differ); where V is odd they are "
-        "not, and at some batch sizes not even the any-order bound holds.",
+        "shapes and heads listed in the evidence; where V is odd they are not, and at some batch sizes not "
+        "even the any-order bound holds.",
         "tested",
         (),
         ("fdpa.fdpa_chain",),
@@ -172,42 +176,17 @@ CLAIMS = (
         ("tests/kernels/test_fma_chain.py",),
         "Found anew in each process; `certhead conform` prints the chain and the count.",
     ),
-    Claim(
-        "The CPU's stock product stays within the any-order model.",
-        "assumed",
-        (),
-        ("models.ANY_ORDER",),
-        ("tests/conformance/test_conform.py",),
-        "`certhead conform` tests it on every run (all logits of the sampled positions, every batch shape) "
-        "and fails on a violation.",
-    ),
-    Claim(
-        "The stock head is deterministic: the same input at the same batch shape gives the same bits.",
-        "assumed",
-        note="Enters where a fallback's token, or an identification, stands for a later call.",
-    ),
-    Claim(
-        "Compilers and hardware execute the integer and IEEE operations that the kernels name.",
-        "assumed",
-        note="The comparison of stages as bits would show a lasting violation. The checksums, where they are "
-        "on, show a passing one in the int8 codes, the limbs or their sums; they do not reach the group, "
-        "tail and norm codes, the scales, or the summaries.",
-    ),
-    Claim(
-        "Lean's kernel is right, and without a toolchain so is the small core library of tools/lean-offline.",
-        "assumed",
-        note="Axioms of every theorem are listed: propext, Quot.sound, Classical.choice, and no other.",
-    ),
 )
 
 
-def render() -> str:
-    """`TRUST.md`."""
+def render(root: Path = REPOSITORY) -> str:
+    """`TRUST.md`, with the counts of the evidence under `root`."""
     lines = [
         "# What is proved, tested and assumed",
         "",
-        "Generated from `conformance/claims.py` by `certhead trust --update`; a test checks that every",
-        "theorem, function and file named here exists.",
+        "Generated from `conformance/claims.py`, `conformance/audit/assumptions.py` and the evidence files",
+        "by `certhead trust --update`; a test checks that every theorem, function and file named here exists",
+        "and that every count is the evidence's.",
         "",
         "- **proved**: a theorem about the definitions in `formal/`, checked by Lean's kernel "
         "(statements: `formal/STATEMENTS.md`)",
@@ -215,7 +194,7 @@ def render() -> str:
         "- **assumed**: neither; the entry says where it enters",
         "",
     ]
-    for status in ("proved", "tested", "assumed"):
+    for status in get_args(Status):
         lines += [
             f"## {status.capitalize()}",
             "",
@@ -229,6 +208,19 @@ def render() -> str:
                 lines.append(f"| {says} | " + " | ".join(_cell(c) for c in cells) + " |")
         lines.append("")
     lines += [
+        "## What a certificate rests on",
+        "",
+        "Each of these is neither proved nor a definition. The last column counts what would have shown a",
+        "violation on record; where nothing is counted, it is assumed.",
+        "",
+        "| assumption | status | where it enters | what tests it | with what power |",
+        "|---|---|---|---|---|",
+    ]
+    for a in assumptions(root / EVIDENCE):
+        row = (f"**{a.name}**: {a.says}", a.status, a.enters, a.tested or "–", a.power or "–")
+        lines.append("| " + " | ".join(text.replace("|", r"\|") for text in row) + " |")
+    lines += [
+        "",
         "## The boundary",
         "",
         "The theorems speak about the definitions in `formal/`. `pyref` is compared with them, the",
@@ -262,10 +254,11 @@ def problems(root: Path = REPOSITORY) -> list[str]:
             if f"def {function}(" not in text and f"\n{function} = " not in text:
                 out.append(f"{short}…: no {function} in pyref/{module}.py")
         out += [f"{short}…: no file {t}" for t in claim.tests if not (root / t).is_file()]
-        if claim.status != "assumed" and not (claim.theorems or claim.tests):
+        if not (claim.theorems or claim.tests):
             out.append(f"{short}…: {claim.status}, with no reason named")
+    out += [f"assumptions: no evidence file {EVIDENCE / name}" for name in missing(root / EVIDENCE)]
     trust = root / "TRUST.md"
-    if not trust.is_file() or trust.read_text("utf-8") != render():
+    if not trust.is_file() or trust.read_text("utf-8") != render(root):
         out.append("TRUST.md is not what conformance/claims.py renders: run `certhead trust --update`")
     return out
 
@@ -276,16 +269,26 @@ def trust(
 ) -> None:
     """Check that every claim's theorem, function and test exists, and that TRUST.md is up to date.
 
-    JSON, schema certhead.trust/1: `claims` (says, status, theorems, functions, tests, note) and `problems`.
+    JSON, schema certhead.trust/1: `claims` (says, status, theorems, functions, tests, note), `assumptions`
+    (name, says, enters, tested, power, evidence, status) and `problems`.
     """
     if update:
         (REPOSITORY / "TRUST.md").write_text(render(), "utf-8")
-    found = problems()
+    found, rests_on = problems(), assumptions()
     for line in found:
         typer.echo(line, err=True)
     if json is not None:
-        record = {"schema": "certhead.trust/1", "claims": [asdict(c) for c in CLAIMS], "problems": found}
+        record = {
+            "schema": "certhead.trust/1",
+            "claims": [asdict(c) for c in CLAIMS],
+            "assumptions": [{**asdict(a), "status": a.status} for a in rests_on],
+            "problems": found,
+        }
         json.write_text(json_module.dumps(record, indent=1, ensure_ascii=False) + "\n", "utf-8")
-    counts = ", ".join(f"{sum(c.status == s for c in CLAIMS)} {s}" for s in ("proved", "tested", "assumed"))
-    typer.echo(f"{len(CLAIMS)} claims: {counts}; {len(found)} problems")
+    counts = ", ".join(f"{sum(c.status == s for c in CLAIMS)} {s}" for s in get_args(Status))
+    tested = sum(a.status == "tested" for a in rests_on)
+    typer.echo(
+        f"{len(CLAIMS)} claims: {counts}; {len(rests_on)} assumptions, {tested} of them tested; "
+        f"{len(found)} problems"
+    )
     raise typer.Exit(1 if found else 0)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json as json_module
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from .audit.command import audit
+from .bars import Bars
 from .bench_reference import bench_reference
 from .case_commands import cases, fuzz, gate, mutants
 from .claims import trust
 from .errors import BadInput
 from .gpu_commands import bench, kernels, save_head
 from .prove import prove
+from .replay.command import app as replay
 
 app = typer.Typer(
     add_completion=False,
@@ -39,6 +38,7 @@ app.command()(cases)
 app.command()(mutants)
 app.command()(gate)
 app.command()(fuzz)
+app.add_typer(replay, name="replay")
 
 
 def _print_version(wanted: bool) -> None:
@@ -68,13 +68,20 @@ def conform(
     model: Annotated[
         bool, typer.Option("--model/--no-model", help="Check the real model, or synthetic heads only.")
     ] = True,
+    corpus: Annotated[
+        bool, typer.Option("--corpus/--no-corpus", help="Run the corpus of cases through every driver here.")
+    ] = True,
     seed: Annotated[int, typer.Option(help="Seed of the synthetic heads and of the samples.")] = 0,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    fresh: Annotated[bool, typer.Option("--fresh", help="Do not go on with an interrupted run.")] = False,
 ) -> None:
-    """Check that the certified head returns the stock head's token, on a real model and synthetic heads.
+    """Check that the certified head returns the stock head's token, and that every stage has the wanted bits.
 
-    Exit code: 0 when everything agrees, 1 on any disagreement, any value that differs from pyref, or any
-    stock logit outside the error model, 2 on bad input.
+    On a real model and on synthetic heads; and on the corpus of cases, through every driver that runs here.
+    A run that was interrupted goes on where it stopped.
+
+    Exit code: 0 when everything agrees, 1 on any disagreement, any value that differs from pyref, any
+    stock logit outside the error model, or any corpus case without the wanted bits, 2 on bad input.
 
     \b
     JSON keys (schema certhead.conform/1):
@@ -89,13 +96,19 @@ def conform(
       runs                           one entry per head and batch shape, with the first disagreement
       stages                         values compared with pyref, and how many differ, per stage
       stock_model                    logits tested against the error model, and how many lie outside
-      seed, device, versions, timings (seconds per stage)
+      corpus                         its hash; cases, differences and seconds by driver; the matrix of
+                                     stages, families and drivers; the slowest cases; null without it
+      mutants                        the last full run of `certhead mutants`, or null
+      earlier, changed               runs with the same options, the oldest first; what is new since the last
+      resumed                        pieces of work that an interrupted run had finished
+      date, seed, device, versions, timings (seconds per stage)
     """
     # torch takes seconds to import: `certhead --help` does not wait for it
     from .conform import choose_device
     from .conform import conform as run
     from .report import write_report
     from .summary import show
+    from .workers import WorkerDied
 
     console = Console()
     try:
@@ -111,13 +124,21 @@ def conform(
             positions=positions,
             batch_sizes=sizes,
             use_model=model,
+            use_corpus=corpus,
             seed=seed,
             device=choose_device(device),
-            bars=_Bars(console).stage,
+            fresh=fresh,
+            bars=Bars(console).stage,
         )
     except BadInput as problem:
         print(f"certhead conform: {problem}", file=sys.stderr)
         raise typer.Exit(2) from None
+    except WorkerDied as problem:
+        print(f"certhead conform: {problem}; run it again to go on where it stopped", file=sys.stderr)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        print("certhead conform: interrupted; run it again to go on where it stopped", file=sys.stderr)
+        raise typer.Exit(130) from None
     if json is not None:
         json.write_text(json_module.dumps(outcome.to_json(), indent=1, ensure_ascii=False) + "\n", "utf-8")
     show(outcome, console)
@@ -138,24 +159,3 @@ def _parse_batch_sizes(text: str) -> list[int]:
             raise BadInput(f"--batch-sizes {text}: {size} must be at least 1")
         sizes.append(size)
     return list(dict.fromkeys(sizes))
-
-
-class _Bars:
-    """One progress bar per stage, on `console`."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-
-    @contextmanager
-    def stage(self, name: str, total: int) -> Iterator[Callable[[int], None]]:
-        """A bar for as long as the stage runs; the value is called with each step forward."""
-        progress = Progress(
-            TextColumn(f"{name:21}"),
-            BarColumn(36),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            console=self.console,
-        )
-        with progress:
-            task = progress.add_task(name, total=total)
-            yield lambda n: progress.advance(task, n)

@@ -14,7 +14,10 @@ import tokenize
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-KERNELS = ("decision", "quantize", "rounding", "torch_stages", "triton_head", "triton_stages")
+KERNELS = (
+    "decision", "quantize", "rounding", "torch_stages", "triton_enclosed", "triton_enclosed_stages",
+    "triton_head", "triton_stages",
+)  # fmt: skip
 TILES = ("configurations", "fitting")  # functions of kernels/plan.py
 
 

@@ -35,8 +35,7 @@ def compare_kernels(
     pipeline.limbs(hidden, limb_count)
     ends = torch.full((2, positions, rows), torch.nan, device=hidden.device)
     pipeline.screen(positions, tile, limb_count, ends=ends)
-    pipeline.verify(positions, tile, limb_count)
-    pipeline.select(positions)
+    pipeline.select(positions, tile, limb_count)
     out: list[StageResult] = []
     limb = reference.limbs(hidden, pipeline.group, pipeline.gamma_num, pipeline.code_norm, limb_count)
     limb_pairs = [
@@ -55,12 +54,13 @@ def compare_kernels(
     written = pipeline.tops.flatten()[: positions * pipeline.n_blocks].view(positions, -1)
     out.append(_compare("summary", [(written, tops), (_unordered(pipeline.best[:positions]), best)]))
     flagged = limb.reasons != Reason.NONE
-    keep = (tops.to(torch.bfloat16) >= best.to(torch.bfloat16)[:, None]) | flagged[:, None]
+    keep = (tops.to(torch.bfloat16) >= best.to(torch.bfloat16)[:, None]) & ~flagged[:, None]
     position, block = keep.nonzero(as_tuple=True)
     size = int(pipeline.work_size)
     want = ((position << 24) + block).to(torch.int64)
     got = (pipeline.work[:size].long() & 0xFFFFFFFF).sort().values
     out.append(_compare("select", [(got, want), (pipeline.counts[:positions].long(), keep.sum(dim=1))]))
+    position, block = (keep | flagged[:, None]).nonzero(as_tuple=True)  # all rows of what fell back
     sums = torch.full((positions, rows), torch.nan, device=hidden.device)
     pipeline.rescore(hidden, sums)
     index = (block[:, None] * pipeline.block + torch.arange(pipeline.block, device=hidden.device)).flatten()

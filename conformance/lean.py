@@ -112,13 +112,14 @@ class LeanReference:
             )
         return answers
 
+    def start(self) -> LeanProcess:
+        """The reference as a process that answers line by line."""
+        return LeanProcess(list(self.command), self.root)
+
     def _compile_offline(self) -> Path:
         """Compiles into a folder named by the sources' hash, so that a changed source cannot answer stale."""
         sources = closure(self.root, REFERENCE)
-        digest = hashlib.sha256()
-        for name, path in sorted(sources.items()):
-            digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
-        build = self.root / "build" / "lean-reference" / digest.hexdigest()[:16]
+        build = offline_build(self.root)
         if not build.exists():
             build.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(dir=build.parent) as fresh:
@@ -131,6 +132,51 @@ class LeanReference:
                     if not build.exists():
                         raise
         return build
+
+
+class LeanProcess:
+    """A running reference. Raises `RuntimeError` when it ends before it answers."""
+
+    def __init__(self, command: Sequence[str], root: Path) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root
+        )
+
+    def ask(self, line: str) -> str:
+        """The answer to one request line."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+        except OSError:
+            raise RuntimeError("the Lean reference has ended") from None
+        reply = self._process.stdout.readline()
+        if not reply:
+            raise RuntimeError(f"the Lean reference ended with exit status {self._process.wait()}")
+        return reply.rstrip("\n")
+
+    def close(self) -> None:
+        """Ends it."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def offline_build(root: Path) -> Path:
+    """Where the offline checker's modules of the reference lie, once compiled."""
+    digest = hashlib.sha256()
+    for name, path in sorted(closure(root, REFERENCE).items()):
+        digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return root / "build" / "lean-reference" / digest.hexdigest()[:16]
+
+
+def reference_is_built(root: Path = REPOSITORY) -> bool:
+    """Whether the reference answers at once, without minutes of compiling first."""
+    if not module_path(root, REFERENCE).is_file():
+        return False
+    if toolchain().lake:
+        return (root / ".lake" / "build" / "bin" / "certhead-ref").is_file()
+    return offline_build(root).exists()
 
 
 def request(stage: str, *integers: int) -> str:

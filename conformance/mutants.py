@@ -8,22 +8,26 @@ as a control that must survive.
 
 from __future__ import annotations
 
-import json
+import datetime
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 from .cases import Case
+from .history import MUTANTS_SCHEMA, hash_under_test
 from .mutants_list import MUTANTS, Mutant
+from .resume import REPOSITORY, Unfinished
 
-REPOSITORY = Path(__file__).resolve().parents[1]
 PACKAGES = ("pyref", "kernels", "conformance")
 TIME_LIMIT = 180.0  # seconds for one mutant; a hang counts as a kill by "time"
 DRIVERS = ("pyref", "torch", "interpret")
@@ -58,16 +62,24 @@ def run_mutants(
     *,
     jobs: int | None = None,
     done: Callable[[Verdict], None] = lambda verdict: None,
+    unfinished: Unfinished | None = None,
 ) -> list[Verdict]:
     """One verdict for each mutant, in order; `done` is called with each as it comes.
+
+    Verdicts in `unfinished` are not sought again, and new ones are kept there.
 
     Imports Triton for the interpreter into this process. Raises ValueError for an edit that does not apply.
     """
     os.environ["TRITON_INTERPRET"] = "1"
     _preload()
     context = multiprocessing.get_context("fork")
+    stop = threading.Event()
 
     def one(mutant: Mutant) -> Verdict:
+        kept: Verdict | None = unfinished.get(mutant.name) if unfinished else None
+        if kept is not None:
+            done(kept)
+            return kept
         with tempfile.TemporaryDirectory(prefix="certhead-mutant-") as folder:
             make_copy(Path(folder), mutant)
             here, there = context.Pipe(duplex=False)
@@ -76,22 +88,32 @@ def run_mutants(
             process.start()
             there.close()
             found: tuple[str | None, int | None, bool] = ("time", None, False)
-            if here.poll(TIME_LIMIT):
+            while not here.poll(1.0) and not stop.is_set() and time.perf_counter() - start < TIME_LIMIT:
+                pass
+            if here.poll():
                 try:
                     found = here.recv()
                 except EOFError:
                     found = ("error: the process ended without an answer", None, False)
             process.kill()
             process.join()
+            if stop.is_set():
+                raise InterruptedError
             by, after, tokens = found
             verdict = Verdict(
                 mutant.name, by is not None, by, after, tokens, round(time.perf_counter() - start, 2)
             )
+            if unfinished:
+                unfinished.add(mutant.name, verdict)
             done(verdict)
             return verdict
 
     with ThreadPoolExecutor(jobs or os.cpu_count() or 1) as pool:
-        return list(pool.map(one, mutants))
+        try:
+            return list(pool.map(one, mutants))
+        except BaseException:
+            stop.set()
+            raise
 
 
 def make_copy(folder: Path, mutant: Mutant, root: Path = REPOSITORY) -> None:
@@ -163,6 +185,7 @@ def _preload() -> None:
 
 
 def _child(folder: str, mutant: Mutant, cases: Sequence[Case], results: Connection) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it; its end must not look like a kill
     for name in [name for name in sys.modules if name.split(".")[0] == "certhead"]:
         del sys.modules[name]
     sys.path.insert(0, folder)
@@ -186,15 +209,16 @@ def _child(folder: str, mutant: Mutant, cases: Sequence[Case], results: Connecti
         os._exit(0)
 
 
-def to_json(verdicts: Sequence[Verdict]) -> str:
+def to_record(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     """Name, killed, by, after and tokens_only of every mutant, and the counts."""
     mutants = [v for v in verdicts if not v.control]
-    record = {
-        "schema": "certhead.mutants/1",
+    return {
+        "schema": MUTANTS_SCHEMA,
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "sources": hash_under_test(),
         "mutants": [asdict(v) for v in mutants],
         "controls": [asdict(v) for v in verdicts if v.control],
         "total": len(mutants),
         "killed": sum(v.killed for v in mutants),
         "killed_by_tokens_only": sum(v.tokens_only for v in mutants),
     }
-    return json.dumps(record, indent=1) + "\n"

@@ -12,8 +12,9 @@ import jinja2
 import numpy as np
 
 from .heads import synthetic_heads
+from .history import SHOWN
 from .results import Outcome, Run, stage_totals, states_by_shape
-from .summary import rows
+from .summary import cell_text, label, mutants_lines, rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +55,10 @@ def render(outcome: Outcome) -> str:
         main_fallbacks=fallbacks,
         stock=[(size, [c for c in outcome.stock if c.batch_size == size]) for size in shapes],
         shapes=shapes,
-        seconds=sum(outcome.timings.values()),
+        label=label,
+        cell_text=cell_text,
+        mutants_lines=mutants_lines(outcome),
+        trend=[*outcome.earlier[-SHOWN:], outcome.summary()],
         plots={name: plot(outcome) for name, plot in PLOTS.items()},
     )
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from .corpus_run import CorpusRun
+from .history import MutantsRecord
 from .stages import StageResult
 
 SCHEMA = "certhead.conform/1"
@@ -52,6 +56,20 @@ class Run:
     def candidates(self) -> Candidates | None:
         """Summary of `candidate_counts`."""
         return Candidates.of(self.candidate_counts)
+
+    def plus(self, other: Run) -> Run:
+        """This run and the next piece of it, of the same head at the same batch shape, as one."""
+        return replace(
+            self,
+            positions=self.positions + other.positions,
+            states={name: n + other.states[name] for name, n in self.states.items()},
+            reasons=dict(Counter(self.reasons) + Counter(other.reasons)),
+            candidate_counts=np.concatenate([self.candidate_counts, other.candidate_counts]),
+            disagreements=self.disagreements + other.disagreements,
+            first=self.first or other.first,
+            stock_seconds=self.stock_seconds + other.stock_seconds,
+            certified_seconds=self.certified_seconds + other.certified_seconds,
+        )
 
 
 @dataclass(frozen=True)
@@ -124,7 +142,16 @@ class Outcome:
     stock: Sequence[StockCheck]
     stages: Sequence[SourceStages]
     margins: Margins
+    corpus: CorpusRun | None  # None where it was left out
+    mutants: MutantsRecord | None  # of the last full run of `certhead mutants`, if there is one
+    earlier: Sequence[dict[str, Any]]  # summaries of earlier runs with the same options, the oldest first
+    resumed: int  # pieces that an interrupted run had finished
+    kind: str  # names the options: runs of one kind may be compared
+    sources_hash: str
     timings: dict[str, float] = field(default_factory=dict)
+    date: str = field(
+        default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    )
 
     @property
     def positions(self) -> int:
@@ -153,8 +180,14 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """No disagreement, no differing stage, no stock logit outside the model."""
-        return self.disagreements == self.differing == self.violations == 0
+        """No disagreement, no differing stage, no stock logit outside the model, every corpus case right."""
+        right = self.corpus is None or self.corpus.passed
+        return right and self.disagreements == self.differing == self.violations == 0
+
+    @property
+    def seconds(self) -> float:
+        """Wall clock of all stages."""
+        return sum(self.timings.values())
 
     def arithmetic(self) -> dict[str, list[int]]:
         """What the stock head's arithmetic was identified as, in words, with the batch shapes."""
@@ -194,7 +227,7 @@ class Outcome:
             for check in self.stock
             if check.violations
         ]
-        return lines
+        return lines + (self.corpus.failures() if self.corpus else [])
 
     def verdict(self) -> str:
         """The closing line."""
@@ -203,7 +236,43 @@ class Outcome:
             f"{self.differing:,} values that differ from pyref, "
             f"{self.violations:,} stock logits outside the error model"
         )
+        if self.corpus:
+            drivers = len(self.corpus.comparisons)
+            counts += f", {self.corpus.differing:,} corpus cases wrong over {drivers} drivers"
         return f"{'PASS' if self.passed else 'FAIL'}: {counts}"
+
+    def summary(self) -> dict[str, Any]:
+        """What a later run is compared with."""
+        return {
+            "kind": self.kind,
+            "date": self.date,
+            "sources": self.sources_hash,
+            "versions": self.versions,
+            "device": self.device_name,
+            "passed": self.passed,
+            "positions": self.positions,
+            "decisions": self.decisions,
+            "fallbacks": sum(run.states["fallback"] for run in self.runs),
+            "disagreements": self.disagreements,
+            "cases": {c.driver: c.cases for c in self.corpus.comparisons} if self.corpus else {},
+            "corpus": self.corpus.sha256 if self.corpus else None,
+            "wrong_cases": self.corpus.differing if self.corpus else None,
+            "mutants_killed": self.mutants.record["killed"] if self.mutants else None,
+            "seconds": round(self.seconds, 1),
+        }
+
+    def changed(self) -> list[str]:
+        """What differs from the run before, in words; empty if there was none or nothing does."""
+        if not self.earlier:
+            return []
+        before, now = self.earlier[-1], self.summary()
+        words = [f"{name} changed" for name in ("sources", "corpus", "device") if before[name] != now[name]]
+        libraries = sorted(before["versions"].keys() | now["versions"].keys())
+        for name in libraries:
+            old, new = (run["versions"].get(name, "none") for run in (before, now))
+            if old != new:
+                words.append(f"{name} {old} → {new}")
+        return words
 
     def to_json(self) -> dict[str, Any]:
         """The document that `--json` writes; keys are described in `cli.conform`."""
@@ -226,6 +295,12 @@ class Outcome:
                 "violations": self.violations,
                 "checks": [vars(check) for check in self.stock],
             },
+            "corpus": self.corpus.to_json() if self.corpus else None,
+            "mutants": self.mutants.to_json() if self.mutants else None,
+            "earlier": list(self.earlier),
+            "changed": self.changed(),
+            "resumed": self.resumed,
+            "date": self.date,
             "seed": self.seed,
             "device": {"type": self.device, "name": self.device_name},
             "versions": self.versions,

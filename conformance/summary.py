@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .corpus_run import Cell, CorpusRun
 from .results import Candidates, Outcome, Run, stage_totals
 
 
@@ -90,6 +91,9 @@ def show(outcome: Outcome, console: Console) -> None:
         )
     console.print(table)
     console.print()
+    if outcome.corpus:
+        _show_corpus(outcome.corpus, console)
+        console.print()
     stages = ", ".join(f"{total['stage']} {total['compared']:,}" for total in stage_totals(outcome.stages))
     head = outcome.head
     facts = Table.grid(padding=(0, 2, 0, 0))
@@ -112,8 +116,11 @@ def show(outcome: Outcome, console: Console) -> None:
             f"V={head.vocabulary:,} K={head.columns:,}: {head.copy_bytes / 2**20:.1f} MiB "
             f"+ {100 * head.metadata_bytes / head.copy_bytes:.2f} % metadata, mode {head.mode}",
         ),
+        *(("mutants", line) for line in mutants_lines(outcome)),
+        *(("since the run before", line) for line in [trend_line(outcome)] if line),
+        *(("resumed", f"{outcome.resumed} pieces of an interrupted run") for _ in [0] if outcome.resumed),
         ("ran on", f"{outcome.device_name}; {', '.join(f'{k} {v}' for k, v in outcome.versions.items())}"),
-        ("time", f"{sum(outcome.timings.values()):.0f} s"),
+        ("time", f"{outcome.seconds:.0f} s"),
     ):
         facts.add_row(Text(label, style="dim", no_wrap=True), text)
     console.print(facts, highlight=False)
@@ -121,3 +128,75 @@ def show(outcome: Outcome, console: Console) -> None:
         console.print(Text(f"✗ {failure}", style="red"), soft_wrap=True)
     style = "bold green" if outcome.passed else "bold red"
     console.print(Text(outcome.verdict(), style=style), soft_wrap=True)
+
+
+def label(driver: str) -> str:
+    """A driver's name without its command."""
+    return driver.partition(":")[0]
+
+
+def cell_text(cell: Cell | None) -> str:
+    """E.g. `15 · 1,526` cases and values, `2 of 15 wrong`, or nothing where no case is offered."""
+    if cell is None:
+        return "–"
+    if cell.wrong:
+        return f"{cell.wrong} of {cell.cases} wrong"
+    return f"{cell.cases} · {cell.values:,}"
+
+
+def _cases_text(cell: Cell | None) -> Text:
+    if cell is None:
+        return Text("–", style="dim")
+    return Text(f"{cell.wrong} wrong", style="bold red") if cell.wrong else Text(f"{cell.cases}")
+
+
+def _show_corpus(corpus: CorpusRun, console: Console) -> None:
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
+    table.add_column("cases of the corpus", no_wrap=True)
+    table.add_column("all", justify="right")
+    for c in corpus.comparisons:
+        table.add_column(label(c.driver), justify="right")
+    for line in corpus.matrix():
+        if line.family is None:
+            cells = [line.cells.get(c.driver) for c in corpus.comparisons]
+            table.add_row(line.stage, f"{line.total:,}", *map(_cases_text, cells))
+    values = [f"{sum(c.compared.values()):,}" for c in corpus.comparisons]
+    table.add_row("values compared", f"{corpus.values:,}", *values, style="dim")
+    console.print(table)
+    slowest = ", ".join(f"{label(d)} {case} {seconds:.1f} s" for d, case, seconds in corpus.slowest()[:3])
+    left = "".join(
+        f"; {n} of the cases left to `certhead cases --driver {d}`" for d, n in corpus.left_out.items()
+    )
+    console.print(Text(f"slowest: {slowest}{left}", style="dim"), soft_wrap=True)
+
+
+def mutants_lines(outcome: Outcome) -> list[str]:
+    """The last full run of the mutants in a line or two."""
+    if outcome.mutants is None:
+        return ["not run here yet: certhead mutants"]
+    record = outcome.mutants.record
+    most = ", ".join(f"{case} ({n})" for case, n in outcome.mutants.most_killing[:3])
+    stale = "" if outcome.mutants.fresh else "; the sources have changed since"
+    return [
+        f"{record['killed']} of {record['total']} killed on {record['date'][:10]}, "
+        f"{record['killed_by_tokens_only']} by tokens alone{stale}; most by {most}"
+    ]
+
+
+def trend_line(outcome: Outcome) -> str | None:
+    """What is different from the run before with the same options; None without one."""
+    if not outcome.earlier:
+        return None
+    before, now = outcome.earlier[-1], outcome.summary()
+    parts = [f"{before['date'][:16].replace('T', ' ')}, {before['seconds']:.0f} s"]
+    for key, name in (
+        ("decisions", "decisions"),
+        ("fallbacks", "fallbacks"),
+        ("disagreements", "disagreements"),
+    ):
+        if before[key] != now[key]:
+            parts.append(f"{name} {before[key]:,} → {now[key]:,}")
+    cases_before, cases_now = sum(before["cases"].values()), sum(now["cases"].values())
+    if cases_before != cases_now:
+        parts.append(f"answers compared {cases_before:,} → {cases_now:,}")
+    return "; ".join([*parts, *(outcome.changed() or ["nothing changed"])])

@@ -87,7 +87,7 @@ class CertifiedHead(torch.nn.Module):
         if self.backend == "cuda":
             from .triton_engine import TritonEngine  # Triton is an optional dependency
 
-            self.engine = TritonEngine(weight, copy, self.gamma_num, block, checksum)
+            self.engine = TritonEngine(weight, copy, self.gamma_num, block, capacity, checksum)
         else:
             self.engine = TorchEngine(
                 weight, copy, self.gamma_num, block, capacity, exact, identify and not weight.is_cuda
@@ -183,7 +183,7 @@ class CertifiedHead(torch.nn.Module):
         run for its M; a batch shape first seen under capture is served by the stock head. The returned
         tensor is then a static buffer that the next call overwrites.
         """
-        self._check_call(hidden)
+        self.check_call(hidden)
         return self.engine.tokens(hidden)
 
     @torch.no_grad()
@@ -194,7 +194,7 @@ class CertifiedHead(torch.nn.Module):
 
     def limbs(self, hidden: torch.Tensor) -> stages.LimbTensors:
         """Stage `limbs`, after the checks that every call makes."""
-        self._check_call(hidden)
+        self.check_call(hidden)
         return stages.limbs(hidden, self.group, self.gamma_num, self.copy.code_norm)
 
     @torch.no_grad()
@@ -203,12 +203,12 @@ class CertifiedHead(torch.nn.Module):
 
         hidden: bfloat16 [M, K] on the weight's device, M ≥ 1. A non-finite position falls back.
         """
-        self._check_call(hidden)
+        self.check_call(hidden)
         decision = self.engine.decide(hidden)
         self.engine.count(decision)
         return decision
 
-    def _check_call(self, hidden: torch.Tensor) -> None:
+    def check_call(self, hidden: torch.Tensor) -> None:
         if self.weight.data_ptr() != self._pointer:
             now = f"{self.weight.dtype} on {self.weight.device}"
             raise RuntimeError(f"the head was moved or cast after build (now {now}); build a new head there")

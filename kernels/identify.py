@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
@@ -19,10 +20,13 @@ from pathlib import Path
 import torch
 import triton
 
-from .probes import DISTRIBUTIONS, probe_states
+from . import audit_record
+from .probes import DISTRIBUTIONS, masked_states, probe_states, special_states
 from .triton_head import TritonPipeline
 
 LOGITS = 1_000_000  # compared per batch shape, at least
+WANTED = ("masked", "special", *DISTRIBUTIONS)  # each at least once
+MASKED = 192  # states in which one row's logit shows the order of its sum
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,12 @@ class Identification:
     mismatches: int
     distributions: tuple[str, ...]
     key: str
+    audited: str | None = None  # the verdict of an audit of this very key, where there is a record
 
     @property
     def identified(self) -> bool:
         """Whether exact mode may be used under this key."""
-        return self.mismatches == 0 and self.logits >= LOGITS
+        return self.mismatches == 0 and self.logits >= LOGITS and set(WANTED) <= set(self.distributions)
 
 
 def evidence_key(weight: torch.Tensor, positions: int) -> dict[str, object]:
@@ -85,31 +90,46 @@ def identify(
 ) -> Identification:
     """Compare the re-score's BF16 bits with the stock head's at one batch shape.
 
-    Runs every distribution at least once and as many batches as `logits` needs; stops at the first batch
-    with a difference. Synchronises; not for use under graph capture.
+    Runs everything that is WANTED and as many batches as `logits` needs; stops at the first batch with a
+    difference. Synchronises; not for use under graph capture.
     """
     weight = pipeline.weight
     compared = mismatches = 0
     used: list[str] = []
-    for name, hidden in probe_states(weight, positions, seed):
+    for name, hidden in _states(weight, positions, seed):
         count, differing = _compare(pipeline, hidden)
         mismatches += differing
         compared += count
         if name not in used:
             used.append(name)
-        if mismatches or (compared >= logits and len(used) == len(DISTRIBUTIONS)):
+        if mismatches or (compared >= logits and len(used) == len(WANTED)):
             break
     key = key_hash(evidence_key(weight, positions))
     return Identification(positions, compared, mismatches, tuple(used), key)
 
 
-def recall_or_identify(pipeline: TritonPipeline, positions: int) -> Identification:
-    """`identify`, or where an earlier run did so under the same key, its verdict after a short re-check.
+def _states(weight: torch.Tensor, positions: int, seed: int) -> Iterator[tuple[str, torch.Tensor]]:
+    generator = torch.Generator(device=weight.device).manual_seed(seed)
+    rows = torch.arange(weight.shape[0], device=weight.device)
+    for _ in range(-(-MASKED // positions)):
+        yield "masked", masked_states(weight, positions, rows, generator)[0]
+    for hidden in special_states(weight, positions, seed):
+        yield "special", hidden
+    yield from probe_states(weight, positions, seed)
 
-    The short form compares one batch; a difference there discards the record. Records are one file for
-    each key under `$CERTHEAD_CACHE/identified` (default `~/.cache/certhead/identified`).
+
+def recall_or_identify(pipeline: TritonPipeline, positions: int) -> Identification:
+    """`identify`, or where an earlier run or an audit did so under the same key, a short re-check of it.
+
+    An earlier run's verdict is checked on one batch, and a difference there discards it; those records are
+    one file for each key under `$CERTHEAD_CACHE/identified` (default `~/.cache/certhead/identified`). An
+    audit's is checked on everything WANTED once; an audit that did not identify this key is believed.
     """
-    key = key_hash(evidence_key(pipeline.weight, positions))
+    evidence = evidence_key(pipeline.weight, positions)
+    key = key_hash(evidence)
+    audited = audit_record.find(evidence)
+    if audited is not None and not audited.exact:
+        return Identification(positions, audited.logits, audited.mismatches, (), key, audited.verdict)
     root = os.environ.get("CERTHEAD_CACHE") or Path.home() / ".cache" / "certhead"
     path = Path(root) / "identified" / f"{key}.json"
     known = _recall(path, key)
@@ -119,6 +139,9 @@ def recall_or_identify(pipeline: TritonPipeline, positions: int) -> Identificati
         if not differing:
             used = tuple(dict.fromkeys((*known.distributions, name)))
             return replace(known, logits=known.logits + compared, distributions=used)
+    if audited is not None:
+        found = identify(pipeline, positions, logits=0)
+        return replace(found, logits=audited.logits + found.logits, audited=audited.verdict)
     found = identify(pipeline, positions)
     with contextlib.suppress(OSError):  # without a record the next start identifies again
         path.parent.mkdir(parents=True, exist_ok=True)

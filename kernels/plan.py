@@ -2,19 +2,26 @@
 
 A plan is made once for each number of positions, outside graph capture: first the stock arithmetic is
 identified (`identify.py`), then the candidates below and the stock head are timed as CUDA graphs on
-decode-like states, and the fastest is kept; a gain below MIN_GAIN counts as none.
+decode-like states, and the fastest is kept; a gain below MIN_GAIN counts as none. Where it is not
+identified but stays inside the error model's intervals (`enclosure.py`), enclosed mode is timed instead,
+call by call: it waits for the device once, to learn whether a position is left to the stock head.
 """
 
 from __future__ import annotations
 
 import itertools
 import statistics
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from certhead.pyref.head import Mode
 
+from .audit_record import REFUTED
+from .enclosure import EnclosureCheck, check_enclosure
 from .identify import Identification, recall_or_identify
+from .triton_enclosed import EnclosedRescore
 from .triton_head import Tile, TritonPipeline
 
 REPLAYS = 7
@@ -38,10 +45,12 @@ class Plan:
     """What serves one batch shape. `configuration` is None where the stock head does."""
 
     configuration: Configuration | None
+    mode: Mode | None  # None where neither mode may be used
     identification: Identification
     stock_us: float
     certified_us: float | None
     checksum_cost: float | None  # share of the certified time that the checksums add
+    enclosure: EnclosureCheck | None = None  # tried where the arithmetic was not identified
 
 
 def configurations(positions: int) -> list[Configuration]:
@@ -125,30 +134,74 @@ def rotating(call: Callable[[torch.Tensor], object], inputs: Sequence[torch.Tens
     return lambda: call(next(turn))
 
 
-def make_plan(pipeline: TritonPipeline, positions: int, checksum: bool | None = None) -> Plan:
+def call_us(call: Callable[[], object], replays: int = REPLAYS) -> float:
+    """Median microseconds of one call that may wait for the device."""
+    times = []
+    for _ in range(replays * CALLS):
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        call()
+        torch.cuda.synchronize()
+        times.append((time.perf_counter() - start) * 1e6)
+    return statistics.median(times)
+
+
+def run_enclosed(
+    pipeline: TritonPipeline, enclosed: EnclosedRescore, hidden: torch.Tensor, c: Configuration
+) -> tuple[torch.Tensor, int]:
+    """Tokens in enclosed mode, int64 [M], and how many of them are the stock head's. Waits once."""
+    positions = hidden.shape[0]
+    pipeline.limbs(hidden, c.limb_count)
+    pipeline.screen(positions, c.tile, c.limb_count, checksum=c.checksum)
+    pipeline.select(positions, c.tile if c.checksum else None, c.limb_count)
+    enclosed.run(hidden)
+    tokens = pipeline.tokens[:positions]
+    open_ = int(enclosed.undecided)
+    if open_:
+        stock = torch.argmax(torch.matmul(hidden, pipeline.weight.T), dim=-1)
+        tokens = torch.where(pipeline.reasons[:positions] == 0, tokens, stock)
+    return tokens, open_
+
+
+def make_plan(
+    pipeline: TritonPipeline, enclosed: EnclosedRescore, positions: int, checksum: bool | None = None
+) -> Plan:
     """Identify the stock arithmetic at this batch shape, then time what could serve it.
 
     checksum: whether the screen checks its sums; None for "where that costs less than CHECKSUM_LIMIT".
     """
     weight = pipeline.weight
     found = recall_or_identify(pipeline, positions)
-    inputs = [decode_like(weight, positions, seed) for seed in range(INPUTS)]
-    stock = graph_us(rotating(lambda h: torch.argmax(torch.matmul(h, weight.T), dim=-1), inputs))
+    mode: Mode | None = Mode.EXACT
+    measure: Callable[[Callable[[], object]], float] = graph_us
+    enclosure = None
     if not found.identified:
-        return Plan(None, found, stock, None, None)
+        mode, measure = Mode.ENCLOSED, call_us
+        if found.audited != REFUTED:
+            enclosure = check_enclosure(weight, positions, pipeline.gamma_num)
+        if enclosure is None or not enclosure.holds:
+            mode = None
+    inputs = [decode_like(weight, positions, seed) for seed in range(INPUTS)]
+    stock = measure(rotating(lambda h: torch.argmax(torch.matmul(h, weight.T), dim=-1), inputs))
+    if mode is None:
+        return Plan(None, None, found, stock, None, None, enclosure)
 
-    def time(c: Configuration) -> float:
-        return graph_us(
-            rotating(lambda h: pipeline.run(h, c.tile, c.limb_count, checksum=c.checksum), inputs)
-        )
+    def run(hidden: torch.Tensor, c: Configuration) -> torch.Tensor:
+        if mode is Mode.ENCLOSED:
+            return run_enclosed(pipeline, enclosed, hidden, c)[0]
+        return pipeline.run(hidden, c.tile, c.limb_count, checksum=c.checksum)
+
+    def time_of(c: Configuration) -> float:
+        return measure(rotating(lambda h: run(h, c), inputs))
 
     bare_us, _, bare = min(
-        (time(c), i, c)
+        (time_of(c), i, c)
         for i, c in enumerate(replace(c, checksum=False) for c in fitting(pipeline, positions))
     )
     checked = replace(bare, checksum=True)
-    checked_us = time(checked)
+    checked_us = time_of(checked)
     cost = checked_us / bare_us - 1
     wanted = cost < CHECKSUM_LIMIT if checksum is None else checksum
     best, best_us = (checked, checked_us) if wanted else (bare, bare_us)
-    return Plan(best if best_us * MIN_GAIN < stock else None, found, stock, best_us, cost)
+    chosen = best if best_us * MIN_GAIN < stock else None
+    return Plan(chosen, mode, found, stock, best_us, cost, enclosure)

@@ -63,3 +63,21 @@ def masked_states(
     hidden[at, first] = (b * scale).bfloat16()
     hidden[at, second] = (-a * scale).bfloat16()
     return hidden, rows
+
+
+SPECIAL = (torch.nan, torch.inf, -torch.inf, 70_000.0, -70_000.0)
+
+
+def special_states(weight: torch.Tensor, positions: int, seed: int) -> Iterator[torch.Tensor]:
+    """Batches of head inputs, bfloat16 [positions, K], that no screen handles: every kind of SPECIAL once.
+
+    Each state has one entry that is not finite or beyond the range of the screen, among ordinary ones.
+    """
+    columns = weight.shape[1]
+    generator = torch.Generator(device=weight.device).manual_seed(seed)
+    for start in range(0, len(SPECIAL), positions):
+        hidden = torch.randn(positions, columns, generator=generator, device=weight.device)
+        at = torch.randint(0, columns, (positions,), generator=generator, device=weight.device)
+        kinds = [SPECIAL[(start + m) % len(SPECIAL)] for m in range(positions)]
+        hidden[torch.arange(positions, device=weight.device), at] = torch.tensor(kinds, device=weight.device)
+        yield hidden.bfloat16()

@@ -13,6 +13,7 @@ from .quantize import QuantizedHead
 
 INTERPRETED = not isinstance(kernels.limbs_kernel, triton.JITFunction)
 MAX_POSITIONS = 256
+MIN_ROWS = 64  # of a screen tile
 CHECK_ROWS = 256  # rows under one pair of checksum rows: 127·256 fits two int8 digits; 0.8 % more bytes
 
 
@@ -73,7 +74,7 @@ class TritonPipeline:
         residual_codes = self.residual_codes[:, :groups]
         self.copy = replace(copy, codes=self.codes[:rows], residual_codes=residual_codes)  # held once
         self.n_blocks = spec.ceil_div(rows, block)
-        m = max_positions
+        m = self.max_positions = max_positions
         self.code_norm = copy.code_norm
         # zeroed: a tile reads rows past M and discards what comes of them
         self.hi = torch.zeros((m, columns), dtype=torch.int8, device=device)
@@ -91,7 +92,7 @@ class TritonPipeline:
         self.work_size = torch.zeros(1, dtype=torch.int32, device=device)
         self.arrivals = torch.zeros_like(self.work_size)
         self.digests = torch.zeros(m, dtype=torch.int32, device=device)
-        self.observed = torch.empty(m * spec.ceil_div(rows, 64), dtype=torch.int32, device=device)
+        self.observed = torch.empty(m * spec.ceil_div(rows, MIN_ROWS), dtype=torch.int32, device=device)
         self.expected = torch.empty(m * 2 * self.n_groups, dtype=torch.int32, device=device)
         self.totals = torch.zeros(8, dtype=torch.int64, device=device)
         self.tops = torch.empty((m, self.n_blocks), dtype=torch.float32, device=device)
@@ -113,7 +114,9 @@ class TritonPipeline:
         return sum(t.numel() * t.element_size() for t in parts)
 
     def limbs(self, hidden: torch.Tensor, limb_count: int = 2) -> None:
-        """Stage limbs into the static buffers."""
+        """Stage limbs into the static buffers. Raises ValueError where M is outside them."""
+        if not 1 <= hidden.shape[0] <= self.max_positions:
+            raise ValueError(f"M={hidden.shape[0]} is not from 1 to {self.max_positions}")
         kernels.limbs_kernel[(hidden.shape[0],)](
             hidden, self.hi, self.lo, self.group_codes, self.tail_codes, self.shift, self.unit,
             self.reasons, self.best, self.winner, self.counts, self.work_size, self.arrivals,
@@ -131,7 +134,12 @@ class TritonPipeline:
         checksum: bool = True,
         ends: torch.Tensor | None = None,
     ) -> None:
-        """Stage screen; with `ends` (float32 [2, M, V]) every interval end is written as well."""
+        """Stage screen; with `ends` (float32 [2, M, V]) every interval end is written as well.
+
+        Raises ValueError where the tile's rows are not a part of CHECK_ROWS that the buffers allow.
+        """
+        if tile.rows < MIN_ROWS or CHECK_ROWS % tile.rows:
+            raise ValueError(f"a tile of {tile.rows} rows: not a divisor of {CHECK_ROWS} from {MIN_ROWS} on")
         tiles = triton.cdiv(self.rows, tile.rows)
         if checksum:
             tiles += triton.cdiv(2 * self.n_groups, tile.rows)
@@ -147,20 +155,20 @@ class TritonPipeline:
             num_warps=tile.warps, num_stages=tile.stages,
         )  # fmt: skip
 
-    def verify(self, positions: int, tile: Tile, limb_count: int = 2) -> None:
-        """Compare the checksums of the last screen, made with `tile`; a mismatch becomes a reason."""
-        kernels.verify_kernel[(triton.cdiv(self.n_groups, 128), positions)](
-            self.hi, self.lo, self.digests, self.observed, self.expected, self.reasons,
-            triton.cdiv(self.rows, tile.rows), self.n_groups, K=self.columns,
-            K_PAD=triton.next_power_of_2(self.columns), LIMBS=limb_count,
-            TILES=CHECK_ROWS // tile.rows, CHUNK=128, num_warps=4,
-        )  # fmt: skip
+    def select(
+        self, positions: int, tile: Tile | None = None, limb_count: int = 2, *, chunk: int = 1024
+    ) -> None:
+        """Stage select into the work list; with `tile` the last screen, made with it, is checked as well.
 
-    def select(self, positions: int, chunk: int = 1024) -> None:
-        """Stage select into the work list."""
+        chunk: blocks a program, a power of two; with checks, at least CHECK_ROWS rows.
+        """
+        checked = 0 if tile is None else chunk * self.block // CHECK_ROWS
+        rows = CHECK_ROWS if tile is None else tile.rows
         kernels.select_kernel[(triton.cdiv(self.n_blocks, chunk), positions)](
             self.reasons, self.best, self.tops, self.counts, self.work, self.work_size, self.n_blocks,
-            CHUNK=chunk, num_warps=4,
+            self.hi, self.lo, self.digests, self.observed, self.expected, triton.cdiv(self.rows, rows),
+            self.n_groups, K=self.columns, K_PAD=triton.next_power_of_2(self.columns), LIMBS=limb_count,
+            CHUNK=chunk, GROUPS=checked, TILES=CHECK_ROWS // rows, num_warps=4,
         )  # fmt: skip
 
     def rescore(
@@ -176,7 +184,7 @@ class TritonPipeline:
         kernels.rescore_kernel[(programs,)](
             self.weight, hidden, self.work, self.work_size, self.arrivals, self.winner, self.tokens,
             self.reasons, self.totals,
-            self.tops if accumulators is None else accumulators, self.rows, hidden.shape[0],
+            self.tops if accumulators is None else accumulators, self.rows, hidden.shape[0], self.n_blocks,
             K=self.columns, BLOCK=self.block, BK=step, M_PAD=MAX_POSITIONS,
             DIAGNOSTIC=accumulators is not None, CAST=INTERPRETED, num_warps=4, num_stages=stages,
         )  # fmt: skip
@@ -201,8 +209,6 @@ class TritonPipeline:
         positions = hidden.shape[0]
         self.limbs(hidden, limb_count)
         self.screen(positions, tile, limb_count, checksum=checksum)
-        if checksum:
-            self.verify(positions, tile, limb_count)
-        self.select(positions)
+        self.select(positions, tile if checksum else None, limb_count)
         self.rescore(hidden)
         return self.tokens[:positions]

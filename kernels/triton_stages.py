@@ -216,7 +216,7 @@ def screen_kernel(
     """Stage screen and its block summary for BV rows and BM positions.
 
     With CHECKSUM_ROWS the last tiles take the checksum rows, whose integer product is the sum of the
-    products of the rows that they sum up: `verify_kernel` compares the two.
+    products of the rows that they sum up: `select_kernel` compares the two.
     """
     m_tiles = tl.cdiv(M, BM)
     row_tiles = tl.cdiv(V, BV)
@@ -226,9 +226,8 @@ def screen_kernel(
     first = tile * BV
     end = V
     if CHECKSUM_ROWS:
-        checking = tile >= row_tiles
-        first = tl.where(checking, V + (tile - row_tiles) * BV, first)
-        end = tl.where(checking, V + n_checks, V)
+        first = tl.where(tile >= row_tiles, V + (tile - row_tiles) * BV, first)
+        end = tl.where(tile >= row_tiles, V + n_checks, V)
     rows = first + tl.arange(0, BV)
     row_ok = rows < end
     safe_rows = tl.where(row_ok, rows, end - 1).to(tl.int64)
@@ -258,25 +257,26 @@ def screen_kernel(
     if LIMBS == 2:
         acc_b += acc_a * 256
     if CHECKSUM_ROWS:
-        check = m[None, :].to(tl.int64) * n_checks + (rows - V)[:, None]
-        tl.store(expected + check, acc_b, mask=((rows >= V) & row_ok)[:, None] & m_ok[None, :])
-        row_ok = rows < V
-        m_ok = m < tl.where(checking, 0, M)
+        if tile >= row_tiles:
+            check = m[None, :].to(tl.int64) * n_checks + (rows - V)[:, None]
+            tl.store(expected + check, acc_b, mask=row_ok[:, None] & m_ok[None, :])
+            return
         total = tl.sum(tl.where(row_ok[:, None], acc_b, 0), axis=0)
         tl.store(observed + m.to(tl.int64) * row_tiles + tile, total, mask=m_ok)
-    last = tl.minimum(safe_rows, V - 1)
     g = tl.arange(0, G_PAD)
-    e = tl.load(residual_codes + last[:, None] * G_STRIDE + g[None, :], mask=(g < G_STRIDE)[None, :], other=0)
+    e = tl.load(
+        residual_codes + safe_rows[:, None] * G_STRIDE + g[None, :], mask=(g < G_STRIDE)[None, :], other=0
+    )
     h = tl.load(group_codes + m[None, :] * G_PAD + g[:, None])
     width = tl.dot(e, h, out_dtype=tl.int32)
-    x = tl.load(norm_codes + last).to(tl.int32)
+    x = tl.load(norm_codes + safe_rows).to(tl.int32)
     width += x[:, None] * tl.load(tail_codes + m)[None, :]
     width = (width << tl.load(shift + m)[None, :]) + 1
-    factor = tl.load(scale + last).to(tl.float32)[:, None] * tl.load(unit + m)[None, :]
+    factor = tl.load(scale + safe_rows).to(tl.float32)[:, None] * tl.load(unit + m)[None, :]
     upper = _upper_end(factor, acc_b + width, SOFTWARE)
     lower = _lower_end(factor, acc_b - width, SOFTWARE)
     if DIAGNOSTIC:
-        where = m[None, :].to(tl.int64) * V + last[:, None]
+        where = m[None, :].to(tl.int64) * V + safe_rows[:, None]
         keep = row_ok[:, None] & m_ok[None, :]
         tl.store(lower_ends + where, lower, mask=keep)
         tl.store(upper_ends + where, upper, mask=keep)
@@ -289,41 +289,6 @@ def screen_kernel(
 
 
 @triton.jit
-def verify_kernel(
-    hi,
-    lo,
-    digests,
-    observed,
-    expected,
-    reasons,
-    row_tiles,
-    n_groups,
-    K: tl.constexpr,
-    K_PAD: tl.constexpr,
-    LIMBS: tl.constexpr,
-    TILES: tl.constexpr,  # row tiles in one checksum group
-    CHUNK: tl.constexpr,
-):
-    """Checksums of CHUNK groups of rows at one position, and of its limbs as the screen read them."""
-    m = tl.program_id(1).to(tl.int64)
-    group = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
-    inside = group < n_groups
-    tile = group[:, None] * TILES + tl.arange(0, TILES)[None, :]
-    part = tl.load(observed + m * row_tiles + tile, mask=tile < row_tiles, other=0)
-    high = tl.load(expected + m * 2 * n_groups + 2 * group, mask=inside, other=0)
-    low = tl.load(expected + m * 2 * n_groups + 2 * group + 1, mask=inside, other=0)
-    wrong = tl.sum(tl.where(tl.sum(part, axis=1) != high * 256 + low, 1, 0), axis=0)
-    if tl.program_id(0) == 0:
-        k = tl.arange(0, K_PAD)
-        t = tl.load(lo + m * K + k, mask=k < K, other=0).to(tl.int32)
-        if LIMBS == 2:
-            t += tl.load(hi + m * K + k, mask=k < K, other=0).to(tl.int32) * 256
-        wrong += tl.where(tl.sum(t * (2 * k + 1), axis=0) != tl.load(digests + m), 1, 0)
-    if (wrong > 0) & (tl.load(reasons + m) == 0):
-        tl.store(reasons + m, tl.full((), CHECKSUM, tl.uint8))
-
-
-@triton.jit
 def select_kernel(
     reasons,
     best,
@@ -332,24 +297,57 @@ def select_kernel(
     work,  # int32 [capacity]: position·2^24 + block
     work_size,  # int32 [1]
     n_blocks,
+    hi,
+    lo,
+    digests,
+    observed,
+    expected,
+    row_tiles,
+    n_groups,
+    K: tl.constexpr,
+    K_PAD: tl.constexpr,
+    LIMBS: tl.constexpr,
     CHUNK: tl.constexpr,
+    GROUPS: tl.constexpr,  # checksum groups of CHUNK blocks; 0 where nothing is checked
+    TILES: tl.constexpr,  # row tiles of one checksum group
 ):
     """Stage select for CHUNK blocks at one position: append what can still win to the work list.
 
-    A position with a reason to fall back keeps every block: in exact mode that is the stock head.
+    A position with a reason to fall back keeps nothing here: the re-score takes all of its rows. With
+    GROUPS the checksums of the same rows are compared, and those of the limbs as the screen read them; a
+    difference is such a reason, whatever was kept.
     """
-    m = tl.program_id(1)
-    block = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
+    m = tl.program_id(1).to(tl.int64)
+    first = tl.program_id(0)
+    block = first * CHUNK + tl.arange(0, CHUNK)
     inside = block < n_blocks
-    fallback = tl.load(reasons + m) != 0
+    reason = tl.load(reasons + m)
+    # another program of this launch may have found a checksum; what is kept must not depend on that
+    open_ = (reason != NONFINITE) & (reason != REFUSED)
     threshold = _round_bf16(_from_ordered(tl.load(best + m)))
-    top = tl.load(tops + m.to(tl.int64) * n_blocks + block, mask=inside, other=0.0)
-    kept = tl.where(inside & (fallback | (_round_bf16(top) >= threshold)), 1, 0)
+    top = tl.load(tops + m * n_blocks + block, mask=inside, other=0.0)
+    kept = tl.where(inside & open_ & (_round_bf16(top) >= threshold), 1, 0)
     n = tl.sum(kept, axis=0)
     if n > 0:
         tl.atomic_add(counts + m, n, sem="relaxed")
         slot = tl.atomic_add(work_size, n, sem="relaxed") + tl.cumsum(kept, axis=0) - 1
-        tl.store(work + slot, m * 16777216 + block, mask=kept == 1)
+        tl.store(work + slot, m.to(tl.int32) * 16777216 + block, mask=kept == 1)
+    if GROUPS > 0:
+        group = first * GROUPS + tl.arange(0, GROUPS)
+        some = group < n_groups
+        tile = group[:, None] * TILES + tl.arange(0, TILES)[None, :]
+        part = tl.load(observed + m * row_tiles + tile, mask=tile < row_tiles, other=0)
+        high = tl.load(expected + m * 2 * n_groups + 2 * group, mask=some, other=0)
+        low = tl.load(expected + m * 2 * n_groups + 2 * group + 1, mask=some, other=0)
+        wrong = tl.sum(tl.where(tl.sum(part, axis=1) != high * 256 + low, 1, 0), axis=0)
+        if first == 0:
+            k = tl.arange(0, K_PAD)
+            t = tl.load(lo + m * K + k, mask=k < K, other=0).to(tl.int32)
+            if LIMBS == 2:
+                t += tl.load(hi + m * K + k, mask=k < K, other=0).to(tl.int32) * 256
+            wrong += tl.where(tl.sum(t * (2 * k + 1), axis=0) != tl.load(digests + m), 1, 0)
+        if (wrong > 0) & (reason == 0):
+            tl.store(reasons + m, tl.full((), CHECKSUM, tl.uint8))
 
 
 @triton.jit(do_not_specialize=["M"])
@@ -366,6 +364,7 @@ def rescore_kernel(
     accumulators,  # float32 [M, V] out, only with DIAGNOSTIC
     V,
     M,
+    n_blocks,
     K: tl.constexpr,
     BLOCK: tl.constexpr,
     BK: tl.constexpr,
@@ -375,16 +374,28 @@ def rescore_kernel(
 ):
     """Stages rescore and decide, exact mode: the work list's rows through the tensor cores.
 
-    K is taken in increasing order, 16 products a step, into one FP32 accumulator: the chain that the
-    audit identifies the stock head with. The maximum by BF16 value, then lowest index, is order-free;
+    After the work list come all blocks of every position with a reason to fall back. K is taken in
+    increasing order, 16 products a step, into one FP32 accumulator: the chain that the audit identifies
+    the stock head with. The maximum by BF16 value, then lowest index, is order-free;
     the program that finishes last unpacks it.
     """
     size = tl.load(work_size)
+    position = tl.arange(0, M_PAD)
+    reason = tl.load(reasons + position, mask=position < M, other=0).to(tl.int32)
+    flagged = tl.where(reason != 0, 1, 0)
+    items = size + tl.sum(flagged, axis=0) * n_blocks
     item = tl.program_id(0)
-    while item < size:
-        packed = tl.load(work + item)
-        m = ((packed >> 24) & 255).to(tl.int64)
-        rows = (packed & 16777215) * BLOCK + tl.arange(0, BLOCK)
+    while item < items:
+        if item < size:
+            packed = tl.load(work + item)
+            m = ((packed >> 24) & 255).to(tl.int64)
+            block = packed & 16777215
+        else:
+            nth = (item - size) // n_blocks
+            here = flagged * tl.where(tl.cumsum(flagged, axis=0) == nth + 1, position, 0)
+            m = tl.sum(here, axis=0).to(tl.int64)
+            block = (item - size) % n_blocks
+        rows = block * BLOCK + tl.arange(0, BLOCK)
         row_ok = rows < V
         safe = tl.where(row_ok, rows, V - 1).to(tl.int64)
         k = tl.arange(0, BK)
@@ -415,10 +426,8 @@ def rescore_kernel(
         tl.atomic_max(winner + m, tl.max(key, axis=0), sem="relaxed")
         item += tl.num_programs(0)
     if tl.atomic_add(arrivals, 1, sem="acq_rel") == tl.num_programs(0) - 1:
-        m = tl.arange(0, M_PAD)
-        key = tl.load(winner + m, mask=m < M, other=0, cache_modifier=".cg")
-        tl.store(tokens + m, 4294967295 - (key & 4294967295), mask=m < M)
-        reason = tl.load(reasons + m, mask=m < M, other=255).to(tl.int32)
+        key = tl.load(winner + position, mask=position < M, other=0, cache_modifier=".cg")
+        tl.store(tokens + position, 4294967295 - (key & 4294967295), mask=position < M)
         for r in tl.static_range(8):
-            n = tl.sum(tl.where(reason == r, 1, 0), axis=0)
+            n = tl.sum(tl.where((reason == r) & (position < M), 1, 0), axis=0)
             tl.store(totals + r, tl.load(totals + r) + n)

@@ -377,7 +377,7 @@ def certify(
     for i, row in enumerate(weight_bits):
         if len(row) != columns:
             raise ValueError(f"row {i} has {len(row)} columns, the state has {columns}")
-    group = group or default_group(columns)
+    group = min(group or default_group(columns), columns)
     rows = quantized or [quantize_row(row, group) for row in weight_bits]
     reason = range_reason(hidden_bits)
     norm = code_norm_bound([row.norm_code for row in rows], columns)

@@ -18,11 +18,13 @@ from certhead.pyref.codec import encode
 from certhead.pyref.formats import Format
 from certhead.pyref.rounding import RD, RNA, RNE, RU, RZ, round_to
 
+from .distributions import digest
 from .product import Codes, Product, dtype_of
 from .tree import Order
 from .tree_sum import Adder, Machine, Partials
 
 Pair = tuple[float, float]  # w, h: their product is one term
+_PREDICTED: dict[tuple[object, ...], Codes] = {}  # emulated results are the same at every batch shape
 MIDDLE = 0.6  # where along the chain probes sit; others sit at its start and end
 
 
@@ -271,6 +273,14 @@ class _Bench:
 
     def predict(self, placed: Sequence[_Placed], adder: Adder) -> Codes:
         """What a machine with this adder returns."""
+        product, order = self.product, self.order
+        operands = digest(*(np.frombuffer(probe.h, np.uint8) for probe in placed), *(p.w for p in placed))
+        key = (order.name, product.columns, product.inputs, product.output, adder, operands)
+        if key not in _PREDICTED:
+            _PREDICTED[key] = self._emulate(placed, adder)
+        return _PREDICTED[key]
+
+    def _emulate(self, placed: Sequence[_Placed], adder: Adder) -> Codes:
         product, order = self.product, self.order
         machine = Machine(order.tree, adder, product.inputs, product.output, order.group)
         out = np.zeros(len(placed), dtype_of(product.output))

@@ -6,6 +6,7 @@ devices of the tests.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,18 +15,38 @@ import numpy as np
 from certhead.pyref.formats import BF16
 
 from .adder import Measured
-from .distributions import ALL, ChainTask, chain_inputs
+from .distributions import ALL, ChainTask, chain_inputs, digest
 from .enclosure import Enclosure
 from .product import Codes, Product
-from .record import Entry, Verdict, judge
+from .record import CHAIN, Entry, Verdict, judge
 from .refute import minimise
 from .tree import Counts, NotATree, Order, column_sets, observe, recognise
-from .tree_sum import Machine, values_of
+from .tree_sum import Adder, Machine, values_of
 
 REQUIRED = 100_000  # directed dot products without a difference before a product counts as identified
 FAST = ("paired_cut", "cut", "cancelling", "geometric", "zero_mixed", "normal")  # in range; emulated fast
+_RECOGNISED: dict[tuple[object, ...], Order | None] = {}  # most batch shapes show the same counts
+REAL = "real"  # the name of a head's own rows and inputs among the distributions
+REAL_ROWS, REAL_STATES = 8192, 4096  # kept of them
 SEEDS = 4  # batches of each distribution: what all rows of one share (the columns of "cut") must vary
+MINIMISE_S = 10.0  # after which the smallest counterexample so far is kept
 ROLL = 4099  # how far the second observation moves the probes to other rows
+
+
+@dataclass(frozen=True)
+class RealInputs:
+    """Rows of a real head [R, K] and inputs that its model gave it [N, K], as codes: a distribution."""
+
+    rows: Codes
+    states: Codes
+
+    def inputs(self, task: ChainTask) -> tuple[Codes, Codes]:
+        """h [positions, K] and w [rows, K], drawn with the task's seed."""
+        rng = np.random.Generator(np.random.PCG64([task.seed, 2000]))
+        return (
+            self.states[rng.integers(0, len(self.states), task.positions)],
+            self.rows[rng.integers(0, len(self.rows), task.rows)],
+        )
 
 
 @dataclass
@@ -39,6 +60,7 @@ class Finding:
     same_for_rows: bool = True
     adder: Measured | None = None
     compared: dict[str, list[int]] = field(default_factory=dict)  # name -> compared, mismatches
+    inputs: list[str] = field(default_factory=list)  # SHA-256 of each batch of operands
     counterexample: dict[str, Any] | None = None
     enclosure: Enclosure = field(default_factory=Enclosure)
 
@@ -56,6 +78,8 @@ class Finding:
         machine = self.machine
         if machine is None or self.order is None:
             return "none found"
+        if machine.is_fused_chain and (machine.group, machine.adder) == (16, Adder(25)):
+            return CHAIN
         adder = machine.adder
         kind = (
             f"fused steps with F = {adder.fraction_bits}"
@@ -90,6 +114,11 @@ class Finding:
         return sum(wrong for _, wrong in self.compared.values())
 
     @property
+    def inputs_sha256(self) -> str | None:
+        """SHA-256 over those of all batches, in order."""
+        return hashlib.sha256("".join(self.inputs).encode()).hexdigest() if self.inputs else None
+
+    @property
     def verdict(self) -> Verdict:
         """What the counts support."""
         return judge(
@@ -103,7 +132,6 @@ class Finding:
     def entry(self, key: str, evidence_key: Mapping[str, Any]) -> Entry:
         """The finding as a record."""
         rows, columns, positions = self.product.shape
-        ratios = [r for r in (self.enclosure.ratio_bf16, self.enclosure.ratio_fp32) if r is not None]
         notes = [] if self.order_problem is None else [self.order_problem]
         return Entry(
             rows=rows,
@@ -118,11 +146,12 @@ class Finding:
             dot_product_mismatches=0,
             enclosure_logits=self.enclosure.logits,
             outside=self.enclosure.outside,
-            largest_ratio=max(ratios, default=None),
+            largest_ratio=self.enclosure.ratio,
             key=key,
             evidence_key=evidence_key,
             order=None if self.order is None else self.order.name,
-            distributions=self.compared,
+            directed=self.compared,
+            inputs_sha256=self.inputs_sha256,
             histogram={str(e): n for e, n in sorted(self.enclosure.histogram.items())} or None,
             counterexample=self.enclosure.first or self.counterexample,
             notes=notes,
@@ -141,7 +170,10 @@ def find_order(finding: Finding) -> Order | None:
                 rolled = observe(product, columns, roll=ROLL)
                 finding.same_for_rows &= bool((counts == rolled).all())
             observed[name] = (columns, counts[0])
-        finding.order = recognise(observed, product.columns)
+        key = (product.columns, *(digest(counts) for _, counts in observed.values()))
+        if key not in _RECOGNISED:
+            _RECOGNISED[key] = recognise(observed, product.columns)
+        finding.order = _RECOGNISED[key]
     except NotATree as problem:
         finding.order_problem = str(problem)
         return None
@@ -153,28 +185,30 @@ def find_order(finding: Finding) -> Order | None:
     return finding.order
 
 
-def tasks(product: Product, dot_products: int, seed: int) -> Iterator[ChainTask]:
+def tasks(product: Product, dot_products: int, seed: int, *, real: bool = False) -> Iterator[ChainTask]:
     """Directed batches at the product's own K and M, in turn over the distributions, that many in all.
 
     The distributions that leave FP32's normal range are emulated slowly and get fewer rows.
     """
+    fast = (*FAST, REAL) if real else FAST
     others = [name for name in ALL if name not in FAST]
-    share = dot_products / (len(FAST) + 0.1 * len(others))
-    for name in (*FAST, *others):
-        wanted = share if name in FAST else 0.1 * share
+    share = dot_products / (len(fast) + 0.1 * len(others))
+    for name in (*fast, *others):
+        wanted = share if name in fast else 0.1 * share
         rows = max(16, min(product.rows, int(np.ceil(wanted / product.positions / SEEDS))))
         batches = max(SEEDS, int(np.ceil(wanted / (rows * product.positions))))
         for batch in range(batches):
             yield ChainTask(name, seed + batch, rows, product.positions, product.columns)
 
 
-def refute(finding: Finding, todo: Sequence[ChainTask]) -> None:
+def refute(finding: Finding, todo: Sequence[ChainTask], real: RealInputs | None = None) -> None:
     """Compare the product with the machine, and with the any-order interval where that speaks."""
     import torch
 
     product, machine = finding.product, finding.machine
     for task in todo:
-        h, w = chain_inputs(task, product.inputs)
+        h, w = real.inputs(task) if real and task.name == REAL else chain_inputs(task, product.inputs)
+        finding.inputs.append(digest(h, w))
         got = product(h, w)
         if machine is not None:
             wrong = _differ(got, machine.results(h, w), product)
@@ -184,7 +218,7 @@ def refute(finding: Finding, todo: Sequence[ChainTask]) -> None:
             if wrong.any() and finding.counterexample is None:
                 m, i = (int(x[0]) for x in np.nonzero(wrong))
                 finding.counterexample = smallest(product, machine, task, h, w, m, i)
-        if task.name in FAST:
+        if task.name in FAST or task.name == REAL:
             hidden, weight, results = (
                 torch.from_numpy(values_of(codes, fmt))
                 for codes, fmt in ((h, product.inputs), (w, product.inputs), (got, product.output))
@@ -212,7 +246,7 @@ def smallest(
 
     found: dict[str, Any] = {"distribution": task.name, "seed": task.seed, "position": m, "row": i}
     try:
-        kept = minimise(differs, range(product.columns))
+        kept = minimise(differs, range(product.columns), seconds=MINIMISE_S)
     except ValueError:
         return found | {"minimal": "the difference depends on other rows or positions"}
     state, row = masked(kept)

@@ -34,10 +34,10 @@ class Device:
         """The device's matrix product at one shape."""
         machine = Machine(self.tree(columns, positions), self.adder, BF16, BF16, self.group)
 
-        def call(h: Codes, w: Codes) -> Codes:
-            return machine.results(h, w)
+        def call_rows(h: Codes, w: Codes, at: int) -> Codes:
+            return machine.results(h, w)  # no row of these depends on another
 
-        return Product(self.name, rows, columns, positions, BF16, BF16, call)
+        return Product(self.name, rows, columns, positions, BF16, BF16, machine.results, call_rows)
 
 
 def _chain(group: int) -> TreeOf:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from certhead.conformance.stock_model import center_and_radius, hex_bits
-from certhead.kernels.rounding import fp32_down, fp32_up
 from certhead.pyref.models import ANY_ORDER
+
+if TYPE_CHECKING:  # torch takes seconds to import, and this module is imported with the command line
+    import torch
 
 ROW_CHUNK = 8192
 LEAST = -24  # ratios below 2^-24 share the lowest bin of the histogram
@@ -43,6 +43,11 @@ class Enclosure:
 
         Inputs must be finite and below 2^16 in magnitude, where η is what it is.
         """
+        import torch
+        from certhead.kernels.rounding import fp32_down, fp32_up
+
+        from ..stock_model import center_and_radius
+
         gamma_num = ANY_ORDER.gamma_num(weight.shape[1])
         state = hidden.double()
         for start in range(0, len(weight), ROW_CHUNK):
@@ -65,8 +70,26 @@ class Enclosure:
                 self.ratio_bf16 = max(self.ratio_bf16 or 0.0, self._note(beyond))
         self.logits += hidden.shape[0] * len(weight)
 
+    @property
+    def ratio(self) -> float | None:
+        """The largest |error|/bound seen, however it was measured."""
+        return max((r for r in (self.ratio_bf16, self.ratio_fp32) if r is not None), default=None)
+
+    def merge(self, other: Enclosure) -> None:
+        """Take in what another one counted."""
+        self.logits += other.logits
+        self.outside += other.outside
+        self.first = self.first or other.first
+        for name in ("ratio_bf16", "ratio_fp32"):
+            seen = [r for r in (getattr(self, name), getattr(other, name)) if r is not None]
+            setattr(self, name, max(seen, default=None))
+        for e, count in other.histogram.items():
+            self.histogram[e] = self.histogram.get(e, 0) + count
+
     def _note(self, ratio: torch.Tensor) -> float:
         """The largest ratio; all of them go into the histogram."""
+        import torch
+
         exponent = torch.where(ratio > 0, torch.frexp(ratio).exponent, LEAST).clamp(LEAST, 64)
         counts = torch.bincount((exponent - LEAST).flatten().long())
         for e, count in enumerate(counts.tolist(), LEAST):
@@ -82,6 +105,8 @@ class Enclosure:
         start: int,
         *ends: torch.Tensor,
     ) -> None:
+        from ..stock_model import hex_bits
+
         count = int(outside.sum())
         self.outside += count
         if count and self.first is None:

@@ -1,9 +1,9 @@
 """From the folder that the GPU run left to the committed record and its vectors.
 
 `python -m certhead.conformance.audit.evidence DIR` writes `conformance/evidence/audit-h200.json` and
-`tests/data/h200_fdpa.npz`. Nothing is taken on trust from the GPU's machine but the bits it returned:
-inputs are made again from their seeds and checked against the recorded SHA-256, and every count of the
-parameter table is taken here.
+`tests/data/h200_fdpa.npz`; `--merge FILE...` takes the entries of `certhead audit` runs into the record.
+Nothing is taken on trust from the GPU's machine but the bits it returned: inputs are made again from their
+seeds and checked against the recorded SHA-256, and every count of the parameter table is taken here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from certhead.pyref.rounding import RD, RNA, RNE, RU
 from .corners import all_corners
 from .distributions import Codes16, Codes32, digest
 from .gpu import ODD_BATCHES, ODD_DISTRIBUTIONS, TREES, odd_inputs, step_batches
-from .record import SCHEMA, Entry, judge
+from .record import CHAIN, REQUIRED_LOGITS, SCHEMA, Entry, checks_of, judge, merged, one_line_an_item, read
+from .report import write_report
 from .tree import Order, column_sets, counts_of, recognise
 from .tree_sum import Adder, Machine, Partials, add_once
 
@@ -34,9 +35,7 @@ Steps = tuple[Codes16, Codes16, Codes32]
 
 MEASURED = Rules(zero_exponent=-133, negative_zero=False, signed_underflow=False)
 """What the recorded steps leave of the choices in `Rules`: no other value of any of them fits."""
-MODEL = "fdpa(group=16, fraction_bits=25) chain in increasing k"
-REQUIRED = 100_000_000  # logits without a difference before a shape counts as identified
-FEW_COLUMNS = 64  # a larger counterexample is kept as its seed
+REQUIRED_ELSEWHERE = 20_000_000  # logits under a setting that is not the default
 EVIDENCE = Path(__file__).parents[1] / "evidence"
 VECTORS = Path("tests") / "data" / "h200_fdpa.npz"
 
@@ -203,12 +202,7 @@ def _entry(
         explanation = explain_odd(order, shape[2], arrays)
         if explanation:
             notes.append(f"explained by another machine: {explanation}")
-    if data.get("fp16"):
-        fp16 = data["fp16"]
-        notes.append(
-            f"FP16 inputs: {fp16['fp16']} FP16 and {fp16['fp32']} FP32 results of {fp16['values']} differ"
-        )
-    required = REQUIRED if condition is None else min(REQUIRED, 20_000_000)
+    required = REQUIRED_LOGITS if condition is None else REQUIRED_ELSEWHERE
     ratios = [enclosure["ratio_bf16"] or 0.0, enclosure["ratio_fp32"] or 0.0]
     return Entry(
         rows=shape[0],
@@ -222,7 +216,7 @@ def _entry(
             enclosure_logits=enclosure["logits"],
             outside=enclosure["outside"],
         ),
-        model=MODEL,
+        model=CHAIN,
         logits=seen["logits"],
         mismatches=seen["mismatches"],
         dot_products=wide["values"],
@@ -235,21 +229,14 @@ def _entry(
         condition=condition,
         order=None if order is None else order.name,
         distributions=seen["by_distribution"],
+        checks=checks_of(data),
         histogram=enclosure.get("histogram"),
         kernels=[
             name for name in data["kernels"] if not name.startswith(("cuda", "cuLaunch", "Activity", "Mem"))
         ],
-        counterexample=enclosure["first"] or _short(seen["first"]),
+        counterexample=enclosure["first"] or seen["first"],
         notes=notes,
     )
-
-
-def _short(example: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """A counterexample without its operands where they are many: batch and seed make them again."""
-    if example is None or len(example.get("columns", ())) <= FEW_COLUMNS:
-        return None if example is None else dict(example)
-    short = {name: value for name, value in example.items() if name not in ("columns", "h", "w")}
-    return short | {"minimal_columns": len(example["columns"])}
 
 
 def build(folder: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
@@ -274,7 +261,7 @@ def build(folder: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         "environment": results["environment"],
         "gpu_seconds": results["seconds"],
         "failures": results["failures"],
-        "model": MODEL,
+        "model": CHAIN,
         "rules": {name: str(getattr(MEASURED, name)) for name in Rules.__dataclass_fields__},
         "instructions": results["steps"]["instructions"],
         "wgmma_equals_mma_sync": all(
@@ -319,37 +306,25 @@ def write(folder: Path, evidence: Path, vectors: Path) -> dict[str, Any]:
         "sha256": hashlib.sha256(vectors.read_bytes()).hexdigest(),
         "arrays_sha256": digest(*(arrays[name] for name in sorted(arrays))),
     }
-    evidence.write_text(_one_line_an_item(record), "utf-8")
+    evidence.write_text(one_line_an_item(record), "utf-8")
     return record
 
 
-def _one_line_an_item(record: Mapping[str, Any]) -> str:
-    """JSON with one line for each item of the top-level lists and tables: short, and diffs stay readable."""
-
-    def compact(value: Any) -> str:
-        return json.dumps(value, ensure_ascii=False)
-
-    parts = []
-    for name, value in record.items():
-        if isinstance(value, dict) and len(compact(value)) > 200:
-            lines = ",\n".join(f"  {compact(key)}: {compact(item)}" for key, item in value.items())
-            parts.append(f" {compact(name)}: {{\n{lines}\n }}")
-        elif isinstance(value, list) and value:
-            lines = ",\n".join(f"  {compact(item)}" for item in value)
-            parts.append(f" {compact(name)}: [\n{lines}\n ]")
-        else:
-            parts.append(f" {compact(name)}: {compact(value)}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
-
-
 def main() -> None:
-    """Command line: the run's folder, and where to write."""
+    """Command line: the run's folder or records to merge, and where to write."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folder", type=Path, nargs="?")
+    parser.add_argument("--merge", type=Path, nargs="+", default=[])
     parser.add_argument("--evidence", type=Path, default=EVIDENCE / "audit-h200.json")
     parser.add_argument("--vectors", type=Path, default=VECTORS)
     arguments = parser.parse_args()
-    record = write(arguments.folder, arguments.evidence, arguments.vectors)
+    if arguments.folder is not None:
+        write(arguments.folder, arguments.evidence, arguments.vectors)
+    record = read(arguments.evidence)
+    for run in arguments.merge:
+        record = merged(record, read(run))
+    arguments.evidence.write_text(one_line_an_item(record), "utf-8")
+    write_report(record, arguments.evidence.with_suffix(".html"))
     for entry in record["entries"]:
         shape = f"{entry['rows']}x{entry['columns']} M={entry['positions']}"
         print(

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from .corners import all_corners, corner_steps
 from .distributions import DISTRIBUTIONS, ChainTask, Codes16, Codes32, chain_inputs, digest, step_inputs
+from .product import codes16, codes32
 from .refute import emulated_chains
 
 DEADLINE = 185.0  # seconds after which no section starts
@@ -151,7 +152,7 @@ def steps(run: Run, found: dict[str, Any]) -> None:
     a, b, c = corner_steps(all_corners())
     try:
         wide = device.stock_fp32(device.from_codes(a), device.from_codes(b))
-        arrays["corners/library"] = device.codes32(wide.diagonal())
+        arrays["corners/library"] = codes32(wide.diagonal())
         alone = c == 0
         expected = arrays["corners"][alone]
         found["corners/library"] = device.difference(arrays["corners/library"][alone], expected)
@@ -200,14 +201,14 @@ def chains(run: Run, pending: dict[ChainTask, Future[Codes32]], found: dict[str,
         emulated = future.result(timeout=120)
         hidden, weight = device.from_codes(h), device.from_codes(w)
         loop = device.chain(hidden, weight)
-        narrow = device.codes16(loop.to(torch.bfloat16))
+        narrow = codes16(loop.to(torch.bfloat16))
         got = {
-            "wgmma": device.difference(device.codes32(loop), emulated),
-            "mma.sync": device.difference(device.codes32(device.chain(hidden, weight, "mma.sync")), emulated),
-            "library_bf16": device.difference(device.codes16(device.stock(hidden, weight)), narrow),
+            "wgmma": device.difference(codes32(loop), emulated),
+            "mma.sync": device.difference(codes32(device.chain(hidden, weight, "mma.sync")), emulated),
+            "library_bf16": device.difference(codes16(device.stock(hidden, weight)), narrow),
         }
         try:
-            wide = device.codes32(device.stock_fp32(hidden, weight))
+            wide = codes32(device.stock_fp32(hidden, weight))
             got["library_fp32"] = device.difference(wide, emulated)
         except (RuntimeError, TypeError) as problem:
             found["library_fp32_problem"] = str(problem)[:300]
@@ -221,7 +222,7 @@ def chains(run: Run, pending: dict[ChainTask, Future[Codes32]], found: dict[str,
             if result["first"] and "first" not in total:
                 total["first"] = {"seed": task.seed, **result["first"][0]}
         if task.seed == 0:
-            part = device.codes32(loop)[:4, :256]
+            part = codes32(loop)[:4, :256]
             recorded[f"{task.name}/{task.terms}"] = part
             entry["inputs_sha256"] = digest(h, w)
     save(run.out / "chains.npz", recorded)
@@ -314,8 +315,6 @@ def stock_shape(
 
 def stock_batch(run: Run, head: Any, positions: int, logits: int, seconds: float) -> dict[str, Any]:
     """One batch shape: logits, FP32 values, the any-order interval, FP16 inputs; each on its own."""
-    import torch
-
     from . import device
 
     rows, columns = head.weight.shape
@@ -323,20 +322,17 @@ def stock_batch(run: Run, head: Any, positions: int, logits: int, seconds: float
 
     def attempt(name: str, work: Callable[[], Any]) -> None:
         try:
-            entry[name] = work()
+            found = work()
+            entry[name] = found if isinstance(found, dict | list) else vars(found)
         except Exception:
             error = traceback.format_exc()[-1500:]
             run.results["failures"].append(
                 {"section": f"{rows}x{columns} M={positions} {name}", "error": error}
             )
 
-    hidden = torch.ones((positions, columns), dtype=torch.bfloat16, device=device.DEVICE)
-    attempt("logits", lambda: device.compare_logits(head, positions, logits, seconds))
-    attempt("kernels", lambda: device.kernel_names(lambda: device.stock(hidden, head.weight)))
-    attempt("wide", lambda: device.compare_wide(head, positions))
-    attempt("enclosure", lambda: device.enclosure(head, positions, 5))
-    if positions in (1, 16, 128):
-        attempt("fp16", lambda: device.compare_fp16(head.weight, positions))
+    fp16 = positions in (1, 16, 128)
+    for name, work in device.measurements(head, positions, logits=logits, seconds=seconds, fp16=fp16).items():
+        attempt(name, work)
     seen, outside = entry.get("logits", {}), entry.get("enclosure", {}).get("outside")
     counts = f"{seen.get('mismatches')} of {seen.get('logits')} logits differ in {seen.get('seconds')} s"
     print(f"    M={positions}: {counts}; {outside} outside the any-order interval", flush=True)
@@ -365,7 +361,7 @@ def odd(run: Run, found: dict[str, Any]) -> None:
                 weight[: len(w)] = device.from_codes(w)
                 logits = device.stock(device.from_codes(h), weight)[:4, : len(w)]
                 label = f"M{positions}/{name}/{kept}"
-                recorded[label] = device.codes16(logits)
+                recorded[label] = codes16(logits)
                 found[label] = digest(h, w)
     save(run.out / "odd.npz", recorded)
 

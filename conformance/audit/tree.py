@@ -67,8 +67,8 @@ def column_sets(terms: int) -> dict[str, list[int]]:
 def observe(product: Product, columns: Sequence[int] | None = None, *, roll: int = 0) -> Counts:
     """Leaves below the lowest common node of each pair of `columns` (default: all), [M, n, n].
 
-    The diagonal holds 1. `roll` puts the probes into other rows of the weight. Raises `NotATree` where a
-    result is no count.
+    The diagonal holds 1. `roll` is the row of the weight at which the probes start. Raises `NotATree` where
+    a result is no count.
     """
     columns = list(range(product.columns)) if columns is None else list(columns)
     n = len(columns)
@@ -81,11 +81,11 @@ def observe(product: Product, columns: Sequence[int] | None = None, *, roll: int
         ones = numbers[window : window + MAX_ONES]
         for start in range(0, len(first), product.rows):
             i, j = numbers[first[start : start + product.rows]], numbers[second[start : start + product.rows]]
-            w = np.zeros((product.rows, product.columns), h.dtype)
-            w[: len(i), ones] = one
+            w: Codes = np.zeros((len(i), product.columns), dtype_of(product.inputs))
+            w[:, ones] = one
             row = np.arange(len(i))
             w[row, i], w[row, j] = big, big | product.inputs.sign_bit
-            out = np.roll(product(h, np.roll(w, roll, axis=0)), -roll, axis=1)[:, : len(i)]
+            out = product(h, w, at=roll)
             survivors[:, start : start + product.rows] += _as_counts(out, product.output)
     return counts_of(survivors, n)
 

@@ -20,6 +20,9 @@ class Driver(Protocol):
 
     name: str
 
+    def ready(self) -> None:
+        """Starts what the driver needs; what goes wrong is told with the first case."""
+
     def results(self, cases: Sequence[Case]) -> Iterator[Result]:
         """One result for each case, in order; never raises for a single case."""
 
@@ -39,6 +42,9 @@ class CaseByCase:
     def tokens(self, case: Case) -> list[str | None]:
         """What a head returns, alone: faster than `answer` where the other stages are not on the way."""
         return self.answer(case)["token"]["token"]
+
+    def ready(self) -> None:
+        """Nothing to start."""
 
     def results(self, cases: Sequence[Case]) -> Iterator[Result]:
         """One result for each case, in order."""

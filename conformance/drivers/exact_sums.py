@@ -16,7 +16,7 @@ def sums_are_exact(case: Case) -> bool:
     2^24 of it. States that are not finite are left out: their sums are infinities and NaNs in any order.
     False with subnormal operands, which the interpreter converts wrongly (Triton 3.9.0 on a CPU).
     """
-    if any(0 < b & 0x7FFF < 0x80 for name in ("weight", "hidden") for row in case.rows(name) for b in row):
+    if has_subnormals(case):
         return False
     weight = [[decode_dyadic(b, BF16) for b in row] for row in case.rows("weight")]
     for state in case.rows("hidden"):
@@ -30,6 +30,12 @@ def sums_are_exact(case: Case) -> bool:
             if mass >= 1 << 24 or not -149 <= quantum <= 100:
                 return False
     return True
+
+
+def has_subnormals(case: Case) -> bool:
+    """Whether a weight or state is subnormal: the interpreter loses some of their bits (Triton 3.9.0)."""
+    names = [name for name in ("weight", "hidden") if name in case.given]
+    return any(0 < b & 0x7FFF < 0x80 for name in names for row in case.rows(name) for b in row)
 
 
 def _reduced(n: int, e: int) -> tuple[int, int]:

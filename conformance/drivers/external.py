@@ -8,7 +8,10 @@ The program first gets `{"protocol": "certhead.protocol/1"}` and answers
     {"id": ..., "unsupported": true}
     {"id": ..., "error": "one line"}
 
-A program that dies, answers late or answers nonsense fails that case and is started again, a few times.
+or, to the first line, by `{"error": "one line"}`, which says that it cannot answer anything here.
+
+A program that dies, answers late or answers nonsense fails that case and is started again, a few times. It
+runs as the head of a session of its own, so that whatever it starts ends with it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import json
 import os
 import queue
 import shlex
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +40,10 @@ class ProgramFailed(Exception):
     """The program died, hung, or broke the protocol."""
 
 
+class ProgramUnusable(Exception):
+    """The program says that it cannot run here at all."""
+
+
 class ExternalDriver:
     """Runs `command` and asks it case after case."""
 
@@ -45,17 +53,30 @@ class ExternalDriver:
         *,
         name: str | None = None,
         timeout: float = TIMEOUT,
+        start_timeout: float | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
         self.command = shlex.split(command) if isinstance(command, str) else list(command)
         self.name = name or f"external:{shlex.join(self.command)}"
         self.timeout = timeout
+        self.start_timeout = start_timeout or timeout
         self.environment = {**os.environ, **(environment or {})}
         self._process: subprocess.Popen[str] | None = None
         self._lines: queue.Queue[str | None] = queue.Queue()
+        self._refused: ProgramFailed | ProgramUnusable | None = None
+
+    def ready(self) -> None:
+        """Starts the program."""
+        try:
+            self._start()
+        except (ProgramFailed, ProgramUnusable) as problem:
+            self.close()
+            self._refused = problem
 
     def results(self, cases: Sequence[Case]) -> Iterator[Result]:
-        """One result for each case. Raises ProgramFailed when the program failed too often to go on."""
+        """One result for each case. Raises ProgramFailed when the program failed too often to go on, and
+        ProgramUnusable when it says that it cannot run.
+        """
         failures = 0
         for case in cases:
             if failures > RESTARTS:
@@ -70,9 +91,12 @@ class ExternalDriver:
                 yield problem
 
     def _ask(self, case: Case) -> Result:
+        refused, self._refused = self._refused, None
+        if refused:
+            raise refused
         if self._process is None:
             self._start()
-        reply = self._exchange({"id": case.id, "stage": case.stage, "in": case.given})
+        reply = self._exchange({"id": case.id, "stage": case.stage, "in": case.given}, self.timeout)
         if reply.get("id") != case.id:
             raise ProgramFailed(f"answered {reply.get('id')!r} to {case.id!r}")
         if reply.get("unsupported"):
@@ -93,27 +117,30 @@ class ExternalDriver:
                 text=True,
                 bufsize=1,
                 env=self.environment,
+                start_new_session=True,
             )
         except OSError as problem:
             raise ProgramFailed(f"{self.command[0]}: {problem.strerror}") from None
         self._lines = queue.Queue()
         threading.Thread(target=_read, args=(self._process, self._lines), daemon=True).start()
-        hello = self._exchange({"protocol": PROTOCOL})
+        hello = self._exchange({"protocol": PROTOCOL}, self.start_timeout)
+        if "error" in hello:
+            raise ProgramUnusable(str(hello["error"]))
         if hello.get("protocol") != PROTOCOL:
             raise ProgramFailed(f"speaks {hello.get('protocol')!r}, not {PROTOCOL!r}")
 
-    def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+    def _exchange(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         process = self._process
-        assert process is not None
-        assert process.stdin is not None
+        if process is None or process.stdin is None:
+            raise ProgramFailed("the program was ended")
         try:
             process.stdin.write(json.dumps(request) + "\n")
             process.stdin.flush()
-            line = self._lines.get(timeout=self.timeout)
-        except OSError:
+            line = self._lines.get(timeout=timeout)
+        except (OSError, ValueError):  # ValueError: the pipe was closed from another thread
             line = None
         except queue.Empty:
-            raise ProgramFailed(f"no answer within {self.timeout:g} s") from None
+            raise ProgramFailed(f"no answer within {timeout:g} s") from None
         if line is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)
@@ -131,7 +158,8 @@ class ExternalDriver:
         process, self._process = self._process, None
         if process is None:
             return
-        process.kill()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         for stream in (process.stdin, process.stdout):
             if stream is not None:

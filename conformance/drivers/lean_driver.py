@@ -1,4 +1,4 @@
-"""Driver `lean`: the executable reference, in batches, for the stages that its protocol offers.
+"""Driver `lean`: the executable reference, for the stages that its protocol offers.
 
 It answers `quantize`, `limbs` of finite positions, re-scored sums, `select`, `decide` and the token of
 whole exact-mode heads. Its integers are values on a scale of 2^-B; here they become bits again.
@@ -6,7 +6,7 @@ whole exact-mode heads. Its integers are values on a scale of 2^-B; here they be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import TypeAlias
 
@@ -18,35 +18,42 @@ from certhead.pyref.formats import BF16, FP32
 from certhead.pyref.models import MODELS
 from certhead.pyref.rounding import RoundingMode, round_to_bits
 
-from .base import Result, Unsupported
+from .base import CaseByCase, Unsupported
+from .ranks import answer_ranks
 
 PRODUCT_SCALE = 2 * FP32_SCALE
 Question: TypeAlias = tuple[list[str], Callable[[list[str]], Answer]]
 """Request lines, and what makes an answer of their replies."""
 
 
-class LeanDriver:
-    """Builds the reference on first use; RuntimeError from there fails the run in one line."""
+class LeanDriver(CaseByCase):
+    """Builds the reference when it is made, which raises RuntimeError with Lean's words if that fails."""
 
     name = "lean"
 
-    def results(self, cases: Sequence[Case]) -> Iterator[Result]:
-        """One result for each case, from one batch of requests."""
-        questions = [_QUESTIONS[case.stage](case) if case.stage in _QUESTIONS else None for case in cases]
-        lines = [line for question in questions if question for line in question[0]]
-        replies = LeanReference().ask(lines)
-        at = 0
-        for question in questions:
-            if question is None:
-                yield Unsupported()
-                continue
-            mine = replies[at : at + len(question[0])]
-            at += len(mine)
-            errors = [reply for reply in mine if reply.startswith("error")]
-            yield ValueError(errors[0]) if errors else question[1](mine)
+    def __init__(self) -> None:
+        self._asked = LeanReference().start()
+
+    def answer(self, case: Case) -> Answer:
+        """The bits of one case. Raises ValueError with the reference's words where it refuses a request."""
+        if "ranks" in case.given:
+            return answer_ranks(self._ask, case)
+        return self._ask(case)
+
+    def _ask(self, case: Case) -> Answer:
+        question = _QUESTIONS[case.stage](case) if case.stage in _QUESTIONS else None
+        if question is None:
+            raise Unsupported
+        lines, answer = question
+        replies = [self._asked.ask(line) for line in lines]
+        for reply in replies:
+            if reply.startswith("error"):
+                raise ValueError(reply)
+        return answer(replies)
 
     def close(self) -> None:
-        """Nothing is left running."""
+        """Ends the reference."""
+        self._asked.close()
 
 
 def _zero_words() -> tuple[int, int]:

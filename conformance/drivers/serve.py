@@ -1,7 +1,7 @@
 """Serves a built-in driver over the protocol of `external`: `python -m ….drivers.serve NAME`.
 
-`interpret` and `cuda` run this way, because the interpreter must be chosen before Triton is imported, and
-so that a crash on a device is one failed case.
+Every built-in driver runs this way: so several run at a time, and one that crashes or hangs is one failed
+case; and the interpreter must be chosen before Triton is imported.
 """
 
 from __future__ import annotations
@@ -35,5 +35,18 @@ def serve(driver: CaseByCase, requests: TextIO, replies: TextIO) -> None:
         print(json.dumps(reply), file=replies, flush=True)
 
 
+def main(name: str) -> None:
+    """Makes the driver, or says in its first answer why there is none here."""
+    try:
+        driver = in_process(name)
+    except Exception as problem:
+        text = " ".join(str(problem).split())
+        sys.stdin.readline()
+        print(json.dumps({"error": f"{type(problem).__name__}: {text[:300]}"}), flush=True)
+        return
+    serve(driver, sys.stdin, sys.stdout)
+    driver.close()
+
+
 if __name__ == "__main__":
-    serve(in_process(sys.argv[1]), sys.stdin, sys.stdout)
+    main(sys.argv[1])

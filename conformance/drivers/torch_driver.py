@@ -14,6 +14,7 @@ from certhead.pyref.models import MODELS
 
 from .base import CaseByCase, Unsupported
 from .exact_sums import sums_are_exact
+from .ranks import answer_ranks
 from .tensors import bf16, copy_fields, copy_of, fp32, hex_of, reason_names
 
 
@@ -24,6 +25,8 @@ class TorchDriver(CaseByCase):
 
     def answer(self, case: Case) -> Answer:
         """The bits of one case."""
+        if "ranks" in case.given:
+            return answer_ranks(_head, case)
         if case.stage == "head":
             return _head(case)
         return {case.stage: _STAGES[case.stage](case)}

@@ -18,6 +18,7 @@ from certhead.pyref.models import MODELS
 
 from .base import CaseByCase, Unsupported
 from .exact_sums import sums_are_exact
+from .ranks import answer_ranks
 from .tensors import bf16, copy_fields, copy_of, fp32, hex_of, reason_names
 
 TILE = Tile(64, 16, 32, 4, 3)  # small, so that small heads have several
@@ -34,6 +35,8 @@ class TritonDriver(CaseByCase):
 
     def answer(self, case: Case) -> Answer:
         """The bits of one case."""
+        if "ranks" in case.given:
+            return answer_ranks(self._head, case)
         if case.stage == "head":
             return self._head(case)
         if case.stage not in ("limbs", "screen", "select", "rescore"):
@@ -112,7 +115,7 @@ class TritonDriver(CaseByCase):
         pipeline.best[:positions] = torch.where(best < 0, -(best & 0x7FFFFFFF), best).to(self.device)
         pipeline.reasons.zero_()
         pipeline.counts.zero_()
-        pipeline.select(positions, CHUNK)
+        pipeline.select(positions, chunk=CHUNK)
         blocks = _within(case, pipeline, _blocks(pipeline, positions))
         if not any(blocks):
             raise Unsupported
@@ -145,9 +148,8 @@ class TritonDriver(CaseByCase):
             position, column, bit = fault["limb"]
             pipeline.lo[position, column] ^= 1 << bit
         screen = self._ends(pipeline, positions, limb_count)
-        pipeline.verify(positions, TILE, limb_count)
+        pipeline.select(positions, TILE, limb_count, chunk=CHUNK)
         decide: Fields = {"reason": reason_names(pipeline.reasons[:positions])}
-        pipeline.select(positions, CHUNK)
         blocks = _blocks(pipeline, positions)
         exact_sums = not INTERPRETED or sums_are_exact(case)
         sums = torch.full((positions, pipeline.rows), torch.nan, device=self.device)

@@ -17,7 +17,9 @@ from certhead.conformance.audit.distributions import DISTRIBUTIONS, chain_inputs
 from certhead.conformance.audit.evidence import EVIDENCE, MEASURED
 from certhead.conformance.audit.gpu import chain_tasks, step_batches
 from certhead.conformance.audit.product import torch_product
-from certhead.conformance.audit.record import Entry, Verdict, find, judge, load
+from certhead.conformance.audit.record import CHAIN, SCHEMA, Entry, Verdict, find, judge, load, slug
+from certhead.conformance.audit.report import render
+from certhead.kernels import audit_record
 from certhead.pyref.fdpa import HOPPER, fdpa
 from certhead.pyref.fdpa_vector import fdpa_chain_vector, fdpa_vector
 from certhead.pyref.formats import BF16, FP16
@@ -156,8 +158,9 @@ def test_verdicts_of_the_record() -> None:
     assert split.verdict is Verdict.REFUTED
     assert split.outside > 0
     assert split.counterexample is not None
-    assert any("parts kept in BF16" in note for note in split.notes)
-    assert at[50_257, 768, 8].verdict is Verdict.ENCLOSED
+    assert any("parts kept in BF16" in text for text in (split.model, *split.notes))
+    # the same steps in groups of 8: not what the re-score repeats, whatever else it may be
+    assert (at[50_257, 768, 8].verdict, at[50_257, 768, 8].model) != (Verdict.IDENTIFIED, CHAIN)
     assert at[50_257, 768, 8].order == "groups of 8, increasing k"
     assert find(entries, "another key") is None
 
@@ -192,16 +195,85 @@ def test_a_record_of_another_schema_is_refused(tmp_path: Path) -> None:
         load(path)
 
 
+def test_the_head_and_the_audit_mean_the_same_record() -> None:
+    assert (audit_record.SCHEMA, audit_record.CHAIN) == (SCHEMA, CHAIN)
+    assert audit_record.COMMITTED.samefile(EVIDENCE)
+    assert Verdict.IDENTIFIED.value == audit_record.IDENTIFIED
+    assert Verdict.REFUTED.value == audit_record.REFUTED
+
+
+def test_a_head_finds_the_committed_verdict_of_its_key_and_of_no_other(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("CERTHEAD_CACHE", str(tmp_path))
+    for entry in load(RECORD):
+        audited = audit_record.find(entry.evidence_key)
+        assert audited is not None
+        assert audited.exact == (entry.verdict is Verdict.IDENTIFIED and entry.model == CHAIN)
+        for part in entry.evidence_key:
+            changed = {**entry.evidence_key, part: "another"}
+            assert audit_record.find(changed) is None, part
+
+
+def test_the_least_favourable_record_counts(tmp_path: Path) -> None:
+    entry = load(RECORD)[20]
+    assert entry.verdict is Verdict.IDENTIFIED
+    for name, verdict in (("a", "identified"), ("b", "refuted"), ("c", "enclosed only")):
+        record = {"schema": SCHEMA, "entries": [{**entry.to_json(), "verdict": verdict}]}
+        (tmp_path / f"audit-{name}.json").write_text(json.dumps(record))
+    (tmp_path / "audit-d.json").write_text("no record")
+    (tmp_path / "audit-e.json").write_text('{"schema": "other"}')
+    found = audit_record.find(entry.evidence_key, [tmp_path, tmp_path / "none"])
+    assert found is not None
+    assert (found.verdict, found.exact, found.source) == ("refuted", False, "audit-b.json")
+    (tmp_path / "audit-b.json").unlink()
+    found = audit_record.find(entry.evidence_key, [tmp_path])
+    assert found is not None
+    assert found.verdict == "enclosed only"
+
+
+def test_the_kernels_do_not_import_the_audit() -> None:
+    for path in (ROOT / "kernels").glob("*.py"):
+        assert "certhead.conformance" not in path.read_text("utf-8"), path.name
+
+
+def test_the_page_shows_every_verdict(record: dict[str, Any]) -> None:
+    page = render(record)
+    for verdict in Verdict:
+        assert f">{verdict.value}<" in page
+    assert "What fixed the tensor-core step" in page
+    assert "Counterexamples" in page
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [("NVIDIA H200", "h200"), ("NVIDIA A100-SXM4-80GB", "a100-sxm4-80gb"), ("cpu AMX", "cpu-amx")],
+)
+def test_a_device_in_a_file_name(device: str, name: str) -> None:
+    assert slug(device) == name
+
+
 def test_assumptions_are_named_and_counted() -> None:
     rows = assumptions()
     assert len({row.name for row in rows}) == len(rows)
     (order,) = (row for row in rows if row.name == "order")
     assert order.power is not None
-    assert "0 of 3," in order.power or "0 of 4," in order.power
-    assert {row.name for row in rows if row.tested is None} == {"memory", "checker"}
+    chosen = [e for e in load(RECORD) if e.verdict is Verdict.IDENTIFIED and e.model == CHAIN]
+    assert f"0 of {sum(e.logits for e in chosen):,} " in order.power
+    assert {row.name for row in rows if row.status == "assumed"} == {"memory", "checker", "repeatable"}
 
 
-def test_assumptions_without_a_record_claim_no_counts(tmp_path: Path) -> None:
-    assert all(
-        row.power is None for row in assumptions(tmp_path) if row.name in ("step", "order", "any_order")
-    )
+def test_assumptions_without_evidence_are_assumed(tmp_path: Path) -> None:
+    for row in assumptions(tmp_path):
+        assert row.power is None or row.name == "range"
+        assert row.status == ("tested" if row.name == "range" else "assumed")
+
+
+def test_a_changed_count_changes_the_assumption(tmp_path: Path, record: dict[str, Any]) -> None:
+    record = json.loads(json.dumps(record))
+    entry = next(e for e in record["entries"] if e["verdict"] == "identified")
+    entry["logits"] += 1
+    (tmp_path / RECORD.name).write_text(json.dumps(record))
+    (before,) = (row.power for row in assumptions() if row.name == "order")
+    (after,) = (row.power for row in assumptions(tmp_path) if row.name == "order")
+    assert before != after

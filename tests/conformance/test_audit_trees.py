@@ -185,6 +185,12 @@ def test_minimise_keeps_exactly_what_is_needed(wanted: set[int]) -> None:
     assert calls < 2000
 
 
+def test_minimise_stops_in_time_with_what_it_has() -> None:
+    kept = minimise(lambda columns: {3, 40} <= set(columns), range(50), seconds=0)
+    assert kept == list(range(50))
+    assert minimise(lambda columns: {3, 40} <= set(columns), range(50), seconds=60) == [3, 40]
+
+
 def test_minimise_wants_a_difference() -> None:
     with pytest.raises(ValueError, match="do not differ"):
         minimise(lambda columns: False, range(4))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 import torch
 from certhead.conformance import capture as capture_module
 from certhead.conformance import conform as conform_module
-from certhead.conformance import stock_model
+from certhead.conformance import corpus_run, stock_model
+from certhead.conformance.cases import read_corpus
 from certhead.conformance.cli import app
 from certhead.conformance.heads import synthetic_heads
 from certhead.conformance.stock_model import batches, kept_stock_tokens, stock_tokens
@@ -22,7 +25,17 @@ from typer.testing import CliRunner, Result
 FEW = {"near-ties", "one-row", "ragged", "nonfinite-states"}
 
 
-def run(*options: str) -> Result:
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """These runs keep their records to themselves."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CERTHEAD_CACHE", str(folder))
+        yield folder
+
+
+def run(*options: str, corpus: bool = False) -> Result:
+    options = options if corpus else ("--no-corpus", *options)
     return CliRunner().invoke(app, ["conform", *options], env={"COLUMNS": "160"})
 
 
@@ -61,7 +74,8 @@ def test_json_has_the_documented_keys(full: tuple[Result, dict[str, Any], str]) 
     for key in document.keys() - {"schema"}:
         assert re.search(rf"\b{key}\b", help_text), f"{key} is not documented in --help"
     assert document["schema"] == "certhead.conform/1"
-    assert document["model"] is None
+    assert document["model"] is document["corpus"] is None
+    assert document["resumed"] == 0
     positions = sum(len(head.hidden) for head in synthetic_heads(0))
     assert document["positions"] == positions
     assert document["decisions"] == 2 * positions
@@ -91,6 +105,7 @@ def test_report_is_one_page_with_every_section(full: tuple[Result, dict[str, Any
         "States by batch shape",
         "Time by stage",
         "Stages against exact arithmetic",
+        "Would a wrong kernel be noticed?",
         "Synthetic heads",
         "This run",
     ):
@@ -165,6 +180,108 @@ def test_a_stock_logit_outside_the_model_fails_the_run(
     assert result.exit_code == 1
     assert "stock model, ragged, M=16" in result.output
     assert "position 0, row 0" in result.output
+
+
+@pytest.fixture
+def two_drivers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The corpus through pyref and the example, of which the test may write another version."""
+    example = tmp_path / "head.py"
+    example.write_text(corpus_run.EXAMPLE.read_text("utf-8"), "utf-8")
+    monkeypatch.setattr(corpus_run, "EXAMPLE", example)
+    monkeypatch.setattr(corpus_run, "available", lambda: ["pyref"])
+    monkeypatch.setattr(corpus_run, "reference_is_built", lambda: False)
+    return example
+
+
+@pytest.mark.usefixtures("few_heads")
+def test_the_corpus_is_part_of_the_run(two_drivers: Path, tmp_path: Path) -> None:
+    """Twice: right, and then with a driver that is wrong; the second report knows the first."""
+    options = ("--no-model", "--batch-sizes", "16", "--seed", "3")
+    files = ("--json", str(tmp_path / "o.json"), "--report", str(tmp_path / "r.html"))
+    first = run(*options, *files, corpus=True)
+    assert first.exit_code == 0, first.output
+    corpus = json.loads((tmp_path / "o.json").read_text("utf-8"))["corpus"]
+    cases = read_corpus()
+    assert corpus["cases"] == len(cases)
+    assert [d["driver"] for d in corpus["drivers"]] == ["pyref", corpus["drivers"][1]["driver"]]
+    totals = [line for line in corpus["matrix"] if line["family"] is None]
+    assert {line["stage"]: line["cases"] for line in totals} == Counter(c.stage for c in cases)
+    families = [line for line in corpus["matrix"] if line["family"] is not None]
+    assert sum(line["cases"] for line in families) == len(cases)
+    for name in ("pyref", corpus["drivers"][1]["driver"]):
+        by_stage = sum(line["drivers"][name]["values"] for line in totals if name in line["drivers"])
+        assert by_stage == sum(next(d for d in corpus["drivers"] if d["driver"] == name)["compared"].values())
+    report = (tmp_path / "r.html").read_text("utf-8")
+    assert "Nothing differs." in report
+    assert "<h2>Trend</h2>" not in report
+
+    source = two_drivers.read_text("utf-8")
+    wrong = source.replace("hi[:k] >= lo[k]", "hi[:k] > lo[k]")
+    assert wrong != source
+    two_drivers.write_text(wrong, "utf-8")
+    second = run(*options, *files, corpus=True)
+    assert second.exit_code == 1
+    line = next(line for line in second.output.splitlines() if "corpus, external:" in line)
+    assert "decide/enclosed/0: decide.token[" in line
+    assert "--case decide/enclosed/0" in line
+    assert "1 corpus cases wrong over 2 drivers" in second.output
+    document = json.loads((tmp_path / "o.json").read_text("utf-8"))
+    assert not document["passed"]
+    assert [run["passed"] for run in document["earlier"]] == [True]
+    assert "1 of 2 wrong" in (tmp_path / "r.html").read_text("utf-8")
+    assert "<h2>Trend</h2>" in (tmp_path / "r.html").read_text("utf-8")
+
+
+@pytest.mark.usefixtures("few_heads")
+def test_a_driver_that_dies_is_named_and_the_rest_goes_on(two_drivers: Path, tmp_path: Path) -> None:
+    two_drivers.write_text("raise SystemExit(9)", "utf-8")
+    result = run(*("--no-model", "--batch-sizes", "16", "--report", str(tmp_path / "r.html")), corpus=True)
+    assert result.exit_code == 1
+    assert "ended with exit status 9" in result.output
+    assert "the rest was not run" not in result.output.partition("PASS")[0] or "more" in result.output
+    assert "FAIL: 0 disagreements" in result.output
+
+
+@pytest.mark.usefixtures("few_heads")
+def test_an_interrupted_run_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Stopped while stages are compared: the second run compares those, and decides nothing again."""
+    decided: list[str] = []
+    staged: list[str] = []
+    run_head, compare = conform_module.run_head, conform_module.compare_stages
+
+    def counted(source: Any, *rest: Any) -> Any:
+        decided.append(source.name)
+        return run_head(source, *rest)
+
+    def stopped(head: CertifiedHead, *rest: Any, **options: Any) -> Any:
+        if len(staged) == 2:
+            raise KeyboardInterrupt
+        staged.append("done")
+        return compare(head, *rest, **options)
+
+    monkeypatch.setattr(conform_module, "cores", lambda: 1)
+    monkeypatch.setattr(conform_module, "run_head", counted)
+    monkeypatch.setattr(conform_module, "compare_stages", stopped)
+    options = ("--no-model", "--batch-sizes", "5,16", "--report", str(tmp_path / "r.html"))
+    out = tmp_path / "o.json"
+    interrupted = run(*options)
+    assert interrupted.exit_code == 130
+    assert "run it again to go on" in interrupted.stderr
+    assert len(decided) == 8
+
+    staged.append("on")  # from here on it is not stopped
+    again = run(*options, "--json", str(out))
+    assert again.exit_code == 0, again.output
+    assert len(decided) == 8
+    assert len(staged) == 5
+    document = json.loads(out.read_text("utf-8"))
+    assert document["resumed"] > 8
+    fresh = run(*options, "--json", str(tmp_path / "fresh.json"))
+    assert fresh.exit_code == 0
+    assert len(decided) == 16  # a run that came to its end leaves nothing behind
+    whole = json.loads((tmp_path / "fresh.json").read_text("utf-8"))
+    for key in ("decisions", "states", "candidates", "stages", "disagreements"):
+        assert whole[key] == document[key]
 
 
 @pytest.mark.parametrize(

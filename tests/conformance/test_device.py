@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from certhead.conformance import device
-from certhead.kernels.identify import Identification
+from certhead.kernels.enclosure import EnclosureCheck
+from certhead.kernels.identify import WANTED, Identification
 from certhead.kernels.triton_head import TritonPipeline
 from rich.console import Console
 from safetensors.torch import save_file
@@ -28,7 +29,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def verdict(monkeypatch: pytest.MonkeyPatch, mismatches: int) -> None:
     def identify(pipeline: TritonPipeline, positions: int) -> Identification:
-        return Identification(positions, 1_000_000, mismatches, ("normal",), "key")
+        return Identification(positions, 1_000_000, mismatches, WANTED, "key")
 
     monkeypatch.setattr(device, "identify", identify)
 
@@ -96,10 +97,21 @@ def test_a_part_that_dies_is_recorded_and_the_rest_goes_on(tmp_path: Path) -> No
     assert not device.passed(record)
 
 
-def test_what_is_not_identified_is_not_served(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("outside", [0, 1])
+def test_what_is_not_identified_is_enclosed_or_not_served(
+    monkeypatch: pytest.MonkeyPatch, outside: int
+) -> None:
     verdict(monkeypatch, mismatches=1)
+    tried = EnclosureCheck(1, 1_000_000, outside)
+    monkeypatch.setattr(device, "check_enclosure", lambda *_: tried)
     (row, _) = device.count_tokens(100, 64, None, 2)
-    assert (row["verdict"], row["configurations"], row["positions"]) == ("not identified", 0, 0)
+    assert (row["verdict"], row["exact"], row["differing"]) == (
+        "not identified" if outside else "enclosed",
+        0,
+        0,
+    )
+    assert row["enclosed"] + row["fallback"] == row["positions"] == 2 * row["configurations"]
+    assert bool(row["enclosed"]) == (not outside)
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from certhead.conformance import fuzz
-from certhead.conformance.case_families import family_cases, head_gaussian
-from certhead.conformance.cases import Answer, Case, read_file
+from certhead.conformance.case_families import family_cases, head_gaussian, select_random
+from certhead.conformance.cases import Answer, Case, parse, read_file
 from certhead.conformance.cli import app
 from certhead.conformance.drivers.torch_driver import TorchDriver
 from typer.testing import CliRunner
@@ -38,21 +40,121 @@ def test_what_is_right_is_left_alone() -> None:
     assert fuzz.shrink(TorchDriver(), case) == case
 
 
+def test_a_case_of_every_stage_is_made_small() -> None:
+    """Wrong for one row, or one position, of the stages that have no weight or state."""
+
+    class WrongSelect(TorchDriver):
+        def answer(self, case: Case) -> Answer:
+            answer = super().answer(case)
+            if any("40" in text for text in case.given["hi"]):
+                answer["select"]["blocks"] = [
+                    None if b is None else "ffffffff" for b in answer["select"]["blocks"]
+                ]
+            return answer
+
+    case = next(c for c in family_cases("select", select_random, 3) if len(c.given["lo"][0]) == 8 * 37)
+    small = fuzz.shrink(WrongSelect(), case)
+    assert len(small.given["lo"]) == 1
+    assert len(small.given["lo"][0]) == 8
+    assert fuzz.differs(WrongSelect(), small)
+
+
 def test_a_round_counts_and_finds_nothing() -> None:
-    found = fuzz.fuzz_round("torch", 11)
-    assert found.cases > 150
+    found = fuzz.fuzz_round(["torch"], 11)
+    assert found.generated == found.everywhere == found.cases["torch"] > 200
+    assert set(found.stages) == {"quantize", "limbs", "screen", "select", "rescore", "decide", "head"}
+    assert found.failures == ()
+    assert found.cpu_seconds > 0
+
+
+def test_a_round_with_the_families_of_the_corpus() -> None:
+    found = fuzz.fuzz_round(["torch"], 25)
+    assert found.generated > fuzz.fuzz_round(["torch"], 26).generated + 100
     assert found.failures == ()
 
 
-def test_the_command_writes_failing_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_driver_is_found_in_a_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WrongLimbs(TorchDriver):
+        """Wrong where a position has a negative limb."""
+
+        def answer(self, case: Case) -> Answer:
+            answer = super().answer(case)
+            if case.stage == "limbs":
+                low = answer["limbs"]["limb_lo"]
+                answer["limbs"]["limb_lo"] = ["00" * (len(t) // 2) if t and "f" in t else t for t in low]
+            return answer
+
+    monkeypatch.setitem(fuzz._MADE, "torch", WrongLimbs())
+    found = fuzz.fuzz_round(["torch"], 11)
+    assert found.failures
+    for difference, line in found.failures:
+        assert "limbs.limb_lo[0]" in difference
+        assert len(parse(line, "here").given["hidden"]) == 1
+
+
+def test_a_position_that_spoils_its_neighbour_is_kept_as_a_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Neighbours(TorchDriver):
+        """Right for one position, wrong for the last of several."""
+
+        def answer(self, case: Case) -> Answer:
+            answer = super().answer(case)
+            if case.stage == "decide" and len(answer["decide"]["token"]) > 1:
+                answer["decide"]["token"][-1] = "ffffffff"
+            return answer
+
+    monkeypatch.setitem(fuzz._MADE, "torch", Neighbours())
+    found = fuzz.fuzz_round(["torch"], 11)
+    (failure,) = found.failures
+    case = parse(failure[1], "here")
+    assert case.id.endswith("-bundle")
+    assert len(case.given.get("lo", case.given.get("accumulators"))) == 2
+
+
+def test_the_corpus_of_failing_cases_grows_and_is_run_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     case = next(iter(family_cases("head", head_gaussian, 3)))
-    rounds = [(fuzz.Round(5, (("torch: differs", case.to_json()),)), 5, 1.0)]
-    monkeypatch.setattr(fuzz, "fuzz", lambda *_: iter(rounds))
+    difference = f"torch: {case.id}: decide.token[0]: got 1, want 0"
     out = tmp_path / "found.jsonl"
-    ran = CliRunner().invoke(app, ["fuzz", "--out", str(out)])
+    (kept,) = fuzz.grow(out, [(difference, case.to_json())])
+    assert kept[1].family == "gaussian-torch-decide.token"
+    assert fuzz.grow(out, [(difference, case.to_json())]) == []
+    others = [(difference, replace(case, id=f"x/{n}").to_json()) for n in range(9)]
+    assert len(fuzz.grow(out, others)) == fuzz.KEPT_A_PLACE - 1
+    assert len(read_file(out)) == fuzz.KEPT_A_PLACE
+    assert fuzz.still_failing(out, ["torch"]) == []
+    monkeypatch.setitem(fuzz._MADE, "torch", Wrong())
+    assert len(fuzz.still_failing(out, ["torch"])) == fuzz.KEPT_A_PLACE
+
+
+def test_the_command_writes_failing_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CERTHEAD_CACHE", str(tmp_path))
+    case = next(iter(family_cases("head", head_gaussian, 3)))
+    difference = f"torch: {case.id}: decide.token[0]: got 1, want 0"
+    round_ = fuzz.Round({"torch": 5, "interpret": 4}, 5, 4, ((difference, case.to_json()),), {}, 2.0)
+    monkeypatch.setattr(fuzz, "fuzz", lambda *_: iter([(round_, 1.0)]))
+    out, record = tmp_path / "found.jsonl", tmp_path / "o.json"
+    ran = CliRunner().invoke(app, ["fuzz", "--out", str(out), "--json", str(record)])
     assert ran.exit_code == 1
-    assert "5 cases, 5/s, 1 differ" in ran.output
-    assert read_file(out) == [case]
-    monkeypatch.setattr(fuzz, "fuzz", lambda *_: iter([(fuzz.Round(5, ()), 5, 1.0)]))
+    assert (
+        "5 cases, 4 of them 3-way (pyref, torch, interpret), 4/s, 2 a second of a core; 1 differ"
+        in ran.output
+    )
+    repeat = f"repeat: certhead cases --corpus {tmp_path} --driver torch --case {case.id}"
+    assert f"{difference}; {repeat}" in ran.output.replace("\n", "")
+    assert [found.given for found in read_file(out)] == [case.given]
+    assert json.loads(record.read_text())["failures"] == 1
+    right = fuzz.Round({"torch": 5, "interpret": 5}, 5, 5)
+    monkeypatch.setattr(fuzz, "fuzz", lambda *_: iter([(right, 1.0)]))
     assert CliRunner().invoke(app, ["fuzz", "--out", str(tmp_path / "none.jsonl")]).exit_code == 0
     assert not (tmp_path / "none.jsonl").exists()
+
+
+def test_two_processes_three_ways(tmp_path: Path) -> None:
+    pytest.importorskip("triton")
+    rounds = list(fuzz.fuzz(["torch", "interpret"], 0.001, 40, 1))
+    assert rounds
+    found = rounds[0][0]
+    assert found.failures == ()
+    assert found.cases["interpret"] >= found.everywhere > 100
+    assert {"limbs", "screen", "select", "head"} <= {stage for stage, n in found.stages.items() if n}

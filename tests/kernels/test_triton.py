@@ -11,6 +11,7 @@ import torch
 from certhead.conformance.heads import synthetic_heads
 from certhead.kernels import CertifiedHead, Reason, State
 from certhead.kernels.quantize import QuantizedHead, quantize
+from certhead.pyref import head as spec
 from certhead.pyref.models import FDPA
 
 pytest.importorskip("triton")
@@ -68,7 +69,7 @@ def assert_equal(pipeline: TritonPipeline, hidden: torch.Tensor, tile: Tile, lim
         "limbs", "screen", "summary", "select", "decide",
     ]  # fmt: skip
     assert not [r for r in results if r.differing], results
-    assert all(r.compared for r in results)
+    assert all(r.compared for r in results if r.stage != "rescore")  # no finite state, no chain
 
 
 def test_without_a_gpu_the_kernels_are_interpreted() -> None:
@@ -162,7 +163,7 @@ def test_special_states_are_decided_by_the_stock_head(limb_count: int) -> None:
     expected = [0, *[Reason.NONFINITE] * 3, *[Reason.REFUSED] * 2, 0, 0, 0]
     assert pipeline.reasons[:9].tolist() == [int(r) for r in expected]
     blocks = pipeline.n_blocks
-    assert pipeline.counts[1:8].tolist() == [blocks] * 7  # zero states tie everywhere
+    assert pipeline.counts[1:8].tolist() == [0] * 5 + [blocks] * 2  # zero states tie everywhere
     assert pipeline.totals.tolist() == [4, 3, 2, 0, 0, 0, 0, 0]
 
 
@@ -174,7 +175,7 @@ def test_sums_that_might_leave_int32_are_refused() -> None:
     pipeline = make(weight)
     tokens = pipeline.run(hidden.to(DEVICE), SMALL, 2)
     assert pipeline.reasons[:2].tolist() == [Reason.REFUSED, Reason.NONE]
-    assert int(pipeline.counts[0]) == pipeline.n_blocks
+    assert int(pipeline.counts[0]) == 0  # the re-score takes all of its rows
     assert int(tokens[0]) == 13
     pipeline.run(hidden.to(DEVICE), SMALL, 1)
     assert pipeline.reasons[:2].tolist() == [Reason.NONE, Reason.NONE]
@@ -340,8 +341,7 @@ def run_with_fault(
     pipeline.screen(positions, SMALL, limb_count)
     if stage == "screen":
         fault(pipeline)
-    pipeline.verify(positions, SMALL, limb_count)
-    pipeline.select(positions)
+    pipeline.select(positions, SMALL, limb_count)
     pipeline.rescore(hidden)
 
 
@@ -356,7 +356,6 @@ def test_a_flipped_bit_is_caught_and_costs_no_token(limb_count: int, name: str) 
     run_with_fault(pipeline, hidden, limb_count, stage, fault)
     caught = pipeline.reasons[:3] == Reason.CHECKSUM
     assert int(caught.sum()) == (3 if stage == "build" else 1)
-    assert (pipeline.counts[:3][caught] == pipeline.n_blocks).all()
     assert torch.equal(pipeline.tokens[:3], want)
     assert int(pipeline.totals[Reason.CHECKSUM]) == int(caught.sum())
     assert int(pipeline.totals.sum()) == 3
@@ -444,15 +443,15 @@ def emulate(
 def test_identification_needs_a_million_equal_logits(
     monkeypatch: pytest.MonkeyPatch, wrong: int, logits: int
 ) -> None:
-    pipeline = make(torch.ones(4000, 8))
+    pipeline = make(torch.ones(400, 8))
     emulate(monkeypatch, pipeline, lambda: wrong)
     found = identification.identify(pipeline, 32, logits=logits)
     assert found.identified == (not wrong and logits >= 1_000_000)
     assert found.mismatches == wrong
     if not wrong:
-        assert set(found.distributions) == set(identification.DISTRIBUTIONS)
+        assert set(found.distributions) == set(identification.WANTED)
     else:
-        assert found.logits == 32 * 4000  # stops at the first batch with a difference
+        assert found.logits == 32 * 400  # stops at the first batch with a difference
     record = identification.as_record(found, pipeline.weight)
     assert record["verdict"] == ("identified" if found.identified else "not identified")
 
@@ -490,8 +489,9 @@ def served(monkeypatch: pytest.MonkeyPatch, planned: Configuration | None, ident
     """A head on the Triton back end with one plan for every batch shape, on any device."""
     pipeline, _, _ = integer_head(70, 1)
     head = CertifiedHead(pipeline.weight)
-    found = identification.Identification(1, 1_000_000 * identified, 0, (), "")
-    monkeypatch.setattr(triton_engine, "make_plan", lambda *_: plan.Plan(planned, found, 1.0, None, None))
+    found = identification.Identification(1, 1_000_000 * identified, 0, identification.WANTED, "")
+    made = plan.Plan(planned, spec.Mode.EXACT if identified else None, found, 1.0, None, None)
+    monkeypatch.setattr(triton_engine, "make_plan", lambda *_: made)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     head.engine = triton_engine.TritonEngine(pipeline.weight, head.copy, head.gamma_num, head.block)
     return head

@@ -1,0 +1,1 @@
+"""Replay verification: did a remote worker run the model that it claims?"""
