@@ -8,7 +8,6 @@ alternate between the arms, all stages and fallbacks included. The record goes t
 from __future__ import annotations
 
 import json
-import statistics
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from certhead.kernels import CertifiedHead
 from certhead.kernels.identify import as_record, evidence_key
-from certhead.kernels.plan import INPUTS, Configuration, decode_like, graph_us, rotating
+from certhead.kernels.plan import INPUTS, Configuration, decode_like, graph_us, graphs_us, rotating
 from certhead.kernels.triton_engine import TritonEngine
 from rich.console import Console
 from rich.table import Table
@@ -58,7 +57,13 @@ def _bench_batch(
     before = engine.counters()
     blocks = [engine.decide(h).blocks.float() for h in inputs]
     after = engine.counters()
-    stock_us, certified_us = _interleaved(engine, weight, inputs)
+    stock_us, certified_us = graphs_us(
+        [
+            rotating(lambda h: torch.argmax(torch.matmul(h, weight.T), dim=-1), inputs),
+            rotating(engine.tokens, inputs),
+        ],
+        REPLAYS,
+    )
     row: dict[str, Any] = {
         "V": weight.shape[0],
         "K": weight.shape[1],
@@ -68,6 +73,7 @@ def _bench_batch(
         "ratio": round(stock_us / certified_us, 4),
         "blocks_mean": round(float(torch.cat(blocks).mean()), 3),
         "served_by": "certified" if plan.configuration else "stock",
+        "planned_us": [round(t, 2) for t in (plan.stock_us, plan.certified_us) if t is not None],
         "identification": as_record(plan.identification, weight),
         "fallback": after["fallback"] - before["fallback"],
         "positions": after["positions"] - before["positions"],
@@ -85,40 +91,6 @@ def _bench_batch(
         f"certified {certified_us:.1f} µs, ratio {stock_us / certified_us:.3f} ({row['served_by']})"
     )
     return row
-
-
-def _interleaved(
-    engine: TritonEngine, weight: torch.Tensor, inputs: list[torch.Tensor]
-) -> tuple[float, float]:
-    """Median µs a call of (stock, certified): replays alternate between the two graphs."""
-    stock, certified = (
-        _graph(rotating(lambda h: torch.argmax(torch.matmul(h, weight.T), dim=-1), inputs)),
-        _graph(rotating(engine.tokens, inputs)),
-    )
-    times: tuple[list[float], list[float]] = ([], [])
-    for _ in range(REPLAYS):
-        for graph, kept in zip((stock, certified), times, strict=True):
-            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            graph.replay()
-            end.record()
-            torch.cuda.synchronize()
-            kept.append(start.elapsed_time(end) * 1e3 / (2 * INPUTS))
-    return statistics.median(times[0]), statistics.median(times[1])
-
-
-def _graph(call: Any) -> torch.cuda.CUDAGraph:
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        for _ in range(INPUTS):
-            call()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            for _ in range(2 * INPUTS):
-                call()
-    torch.cuda.synchronize()
-    return graph
 
 
 def _stages(engine: TritonEngine, hidden: torch.Tensor, c: Configuration) -> dict[str, float]:

@@ -155,15 +155,21 @@ def mutants(
     A run that was interrupted goes on where it stopped; the record of a full one is kept for the report of
     `certhead conform`. The last column says whether comparing returned tokens alone would have killed it.
 
-    Exit code: 0 when every mutant is killed and the unchanged packages survive, else 1.
+    Exit code: 0 when every mutant is killed and the unchanged packages survive, else 1; 1 too, and nothing
+    is run, when a mutant no longer applies to the sources.
     """
     from .history import keep_mutants
-    from .mutants import CONTROLS, run_mutants, to_record
+    from .mutants import CONTROLS, moved, run_mutants, to_record
     from .mutants_list import MUTANTS
 
     chosen = [m for m in MUTANTS + CONTROLS if only in m.name]
     if not chosen:
         raise BadInput(f"--only {only}: no mutant has this in its name")
+    if problems := moved(chosen):
+        for line in problems:
+            typer.echo(line)
+        typer.echo(f"{len(problems)} mutants do not apply: repair conformance/mutants.toml")
+        raise typer.Exit(1)
     start = time.perf_counter()
     typer.echo(_ROW.format("mutant", "tokens", "after", "s", "killed by"))
     chosen_cases = read_corpus(corpus)
@@ -279,9 +285,9 @@ def fuzz(
 
         if not reference_is_built():
             raise BadInput("--lean: the reference is not built; run `certhead cases --driver lean` once")
-    again = [(d, i) for d, i in still_failing(out, [n for n in names if n != "interpret"])]
+    again = still_failing(out, names)
     for difference, case in again:
-        typer.echo(f"still: {difference}; {_repeat(out, difference, case)}")
+        typer.echo(f"still {_repeat(out, difference, case)}")
     unfinished = Unfinished.of("fuzz", minutes, names, lean, seed, fresh=fresh)
     if unfinished.resumed:
         typer.echo(f"going on with an interrupted run: {unfinished.resumed} rounds are done")
@@ -294,7 +300,7 @@ def fuzz(
         differing += len(found.failures)
         record = to_record(rounds, names, seed, seconds, differing)
         for difference, small in grow(out, found.failures):
-            typer.echo(f"{difference.partition('; repeat:')[0]}; {_repeat(out, difference, small.id)}")
+            typer.echo(_repeat(out, difference, small.id))
         if seconds - said > 10:
             typer.echo(line_of(record))
             said = seconds
@@ -308,5 +314,5 @@ def fuzz(
 
 
 def _repeat(out: Path, difference: str, case: str) -> str:
-    driver = difference.partition(":")[0]
-    return f"repeat: certhead cases --corpus {out.parent} --driver {driver} --case {case}"
+    what, driver = difference.partition("; repeat:")[0], difference.partition(":")[0]
+    return f"{what}; repeat: certhead cases --corpus {out.parent} --driver {driver} --case {case}"

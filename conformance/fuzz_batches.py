@@ -132,7 +132,7 @@ def head(rng: random.Random) -> list[Given]:
 
 
 BATCHES: tuple[tuple[Drawn, int], ...] = (
-    (limbs, 2), (screen, 6), (select, 4), (decide, 1), (quantize, 1), (rescore, 1), (head, 2),
+    (limbs, 2), (screen, 6), (select, 4), (decide, 3), (quantize, 1), (rescore, 1), (head, 2),
 )  # fmt: skip
 """What a round draws, and how many batches of it: seconds go to every stage, cases to the cheap ones."""
 FAMILY_ROUNDS = 25  # every so many rounds the corpus' families are drawn under this seed too

@@ -116,6 +116,18 @@ def run_mutants(
             raise
 
 
+def moved(mutants: Sequence[Mutant], root: Path = REPOSITORY) -> list[str]:
+    """One line for each mutant whose edit no longer applies to exactly one place."""
+    problems = []
+    for mutant in mutants:
+        if mutant.edits:
+            try:
+                mutant.apply((root / mutant.path).read_text("utf-8"))
+            except (OSError, ValueError) as problem:
+                problems.append(str(problem))
+    return problems
+
+
 def make_copy(folder: Path, mutant: Mutant, root: Path = REPOSITORY) -> None:
     """The package `certhead` below `folder`, with the mutant's edits. Raises ValueError as `Mutant.apply`."""
     package = folder / "certhead"

@@ -77,6 +77,10 @@ class TorchEngine:
         tokens, fixed = stages.decide(lo, hi, index, exists, pairs, positions)
         undecided = (reasons == Reason.NONE) & ~fixed
         reasons = torch.where(undecided, torch.full_like(reasons, Reason.AMBIGUOUS), reasons)
+        if not hidden.is_cuda and bool((reasons == Reason.NONFINITE).any()):
+            # torch 2.11 on an AVX-512 CPU put a state's NaN into its neighbour's logits: the product of
+            # such a batch obeys no model, so the stock head decides all of it
+            reasons = torch.where(reasons == Reason.NONE, Reason.NONFINITE, reasons)
         decided = reasons == Reason.NONE
         if not bool(decided.all()):
             stock = torch.argmax(torch.matmul(hidden, self.weight.T), dim=-1)

@@ -178,7 +178,7 @@ class TritonPipeline:
         *,
         programs: int = 528,
         step: int = 128,
-        stages: int = 4,
+        stages: int = 6,
     ) -> None:
         """Stages rescore and decide; with `accumulators` (float32 [M, V]) every rescored sum is written."""
         kernels.rescore_kernel[(programs,)](

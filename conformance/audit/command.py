@@ -308,7 +308,9 @@ def examine_cuda(run: Run, bar: Bar, seconds: float, path: Path, sweep: bool) ->
         measured = measure_head(head, positions, GPU_LOGITS, bar)
         run.entries.append(entry_of(finding, measured, head, name, wide))
         run.write(path)
-    if sweep and run.seconds <= seconds:
+    if sweep and run.seconds > seconds:
+        print("certhead audit: no time was left for the sweep", file=sys.stderr)
+    elif sweep:
         bar("every M to 256", 0, 1)
         found = device.sweep(head, SWEEP, SWEEP_LOGITS)
         run.sweeps.append(

@@ -165,23 +165,30 @@ def _head(case: Case) -> Answer:
         for name, x in values.items()
     }
     decided = decision.reasons == Reason.NONE
-    tokens = _tokens(decision.tokens, decided)
+    # on a CPU a state that is not finite sends its batch to the stock head: nothing is said of the others
+    spared = (decision.reasons == Reason.NONFINITE) & (limb.reasons == Reason.NONE)
+    tokens = _unless(spared, _tokens(decision.tokens, decided))
+    reasons_said = _unless(spared, reason_names(decision.reasons))
     return {
         "quantize": copy_fields(head.copy),
         "limbs": _limb_fields(limb),
         "screen": _end_fields(*head.intervals(hidden)),
         "select": select,
         "rescore": rescore,
-        "decide": {"token": tokens, "reason": reason_names(decision.reasons)},
+        "decide": {"token": tokens, "reason": reasons_said},
         "token": {"token": _returned(case, tokens, decision.tokens)},
     }
+
+
+def _unless(spared: torch.Tensor, said: list[str | None]) -> list[str | None]:
+    return [None if s else value for s, value in zip(spared.tolist(), said, strict=True)]
 
 
 def _returned(case: Case, decided: list[str | None], tokens: torch.Tensor) -> list[str | None]:
     """Where the head falls back, this machine's product decides: the Hopper chain's if sums are exact."""
     exact = sums_are_exact(case)
     return [
-        pack("token", [token]) if exact or d != "none" else None
+        pack("token", [token]) if exact or d not in ("none", None) else None
         for d, token in zip(decided, tokens.tolist(), strict=True)
     ]
 

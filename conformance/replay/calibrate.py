@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import ceil, floor
 from typing import TypeVar
 
 from certhead.pyref.replay_metrics import Values, linear_quantile
@@ -47,6 +48,7 @@ METRICS = (
 HEADROOM = Fraction(5, 4)  # pass = q0.99 of the honest values times this
 REJECT_FACTOR = 3  # reject = pass times this; for the Jaccard index, pass divided by it
 JACCARD_SLACK = Fraction(2, 100)  # pass = q0.01 of the honest values minus this
+GRAIN = 10**6  # thresholds are multiples of 1/GRAIN, the fixed point of the protocol convention
 
 T = TypeVar("T")
 
@@ -110,8 +112,9 @@ def derive_by_quantile(
     Quantiles are linear. The summaries are of what will be judged: of batches of one size, since a batch's
     metrics scatter less than a sample's; smaller batches are not eligible, unless `eligibility` says
     otherwise. prompts: digests of all prompts behind them (`prompt_digest`).
-    A threshold that could decide nothing is left out: a reject threshold of 0, or one beyond the metric's
-    range. Raises BadInput where nothing is left, or the summaries do not fit.
+    Thresholds are rounded to 10^-6, to the lenient side. One that could decide nothing is left out: a reject
+    threshold of 0, or one beyond the metric's range. Raises BadInput where nothing is left, or the summaries
+    do not fit.
     """
     accept, reject = [], []
     for metric in metrics:
@@ -221,7 +224,9 @@ def _quantile(values: Sequence[Fraction], percent: int) -> Fraction:
 
 
 def _rule(metric: str, relation: Relation, threshold: Fraction) -> list[Rule]:
-    """The rule, if it can decide anything."""
+    """The rule, if it can decide anything; the threshold is rounded to the lenient side."""
+    threshold *= GRAIN
+    threshold = Fraction(floor(threshold) if metric in BIGGER_IS_BETTER else ceil(threshold), GRAIN)
     if relation is Relation.ABOVE and threshold == 0:
         return []  # three times nothing is no margin
     if metric in DIVERGENCES and relation is Relation.ABOVE:

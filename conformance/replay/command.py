@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from .evidence_commands import check, commit, record, verify
+from .experiment_command import experiment
 from .judge_commands import calibrate, compare
 
 WORKER = "1. Worker evidence"
@@ -32,7 +33,7 @@ for panel, commands in (
     (WORKER, (record, commit, check)),
     (VERIFIER, (verify,)),
     (JUDGEMENT, (compare,)),
-    (THRESHOLDS, (calibrate,)),
+    (THRESHOLDS, (calibrate, experiment)),
 ):
     for command in commands:
         app.command(rich_help_panel=panel)(command)

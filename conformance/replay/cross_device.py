@@ -6,7 +6,8 @@ network. Three steps, each `python -m certhead.conformance.replay.cross_device S
 - `pack`, on the machine with the model: the model in pieces and the CPU worker's evidence, to carry over.
 - `run`, on the machine with the GPU: scores the CPU worker's paths; decodes the same prompts twice and once
   more in other batches, to see which bits repeat; decodes with every recipe's weights and scores that with
-  the honest ones. Reports are made there; of the evidence, what the CPU needs comes back.
+  the honest ones; decodes many more prompts honestly, so that the rate of false alarms has a narrow interval.
+  Reports are made there; of the evidence, what the CPU needs comes back.
 - `finish`, on the first machine: scores the GPU worker's paths on the CPU and puts all reports together.
 """
 
@@ -17,7 +18,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,8 +29,10 @@ import typer
 from ..capture import cache_dir
 from ..errors import BadInput
 from .backend import sample_seed
+from .evaluation import areas, rates
 from .experiment_runs import (
     BY_NAME,
+    KNOWN,
     LOGPROBS,
     NEW_TOKENS,
     SAMPLED,
@@ -40,8 +43,8 @@ from .experiment_runs import (
 from .packed_model import PackedSource, pack
 from .record import read, write
 from .replay import verify
-from .replay_prompts import PromptIds
-from .run_report import first_tokens, measure, measured_json, pair_up
+from .replay_prompts import BUCKETS, PromptIds
+from .run_report import Measured, first_tokens, measure, measured_json, pair_up
 from .trace import Sample, Sampling, Trace, Variant
 from .transformers_backend import TransformersBackend
 from .variants import RECIPES, build, weights_hash
@@ -52,6 +55,8 @@ CPU_WORKER = "cpu-worker.jsonl.gz"
 GPU_WORKER = "gpu-worker.jsonl.gz"
 GPU_VERIFIER = "gpu-verifier.jsonl.gz"
 REPORTS = "cross-device.json"
+MORE_PROMPTS = "more-prompts.json"
+MORE = 1040  # prompts
 OTHER_BATCH = 26
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -68,7 +73,10 @@ def pack_command(folder: Folder = Path(".certhead")) -> None:
     if not evidence.exists():
         raise BadInput(f"{evidence}: is missing: run the experiment on this machine first")
     shutil.copyfile(evidence, folder / CPU_WORKER)
-    print(f"{evidence.stat().st_size:11,}  {folder / CPU_WORKER}")
+    more = experiment.more_prompts(MORE // len(BUCKETS))
+    (folder / MORE_PROMPTS).write_text(json.dumps([asdict(prompt) for prompt in more]), encoding="utf-8")
+    for name in (CPU_WORKER, MORE_PROMPTS):
+        print(f"{(folder / name).stat().st_size:11,}  {folder / name}")
 
 
 @app.command("run")
@@ -78,6 +86,7 @@ def run_command(
     device: Annotated[str, typer.Option(help="cuda, or cpu to try it out.")] = "cuda",
     recipes: Annotated[str, typer.Option(help="Of the cheats: all, none, or names with commas.")] = "all",
     samples: Annotated[int | None, typer.Option(help="Take the first of the samples only.")] = None,
+    more: Annotated[int, typer.Option(help="How many further prompts to decode honestly.")] = MORE,
     new_tokens: Annotated[int, typer.Option(help="Tokens to generate, and of the CPU's paths.")] = NEW_TOKENS,
 ) -> None:
     """Score, decode and report on this machine's device."""
@@ -90,7 +99,9 @@ def run_command(
     if evidence.bad:
         raise BadInput(str(evidence.bad[0]))
     out.mkdir(parents=True, exist_ok=True)
-    Runner(PackedSource(folder), device, new_tokens, out).run(evidence.samples[:samples], names)
+    further = json.loads((folder / MORE_PROMPTS).read_text(encoding="utf-8"))[:more]
+    prompts = [PromptIds(prompt["sample_id"], tuple(prompt["input_ids"])) for prompt in further]
+    Runner(PackedSource(folder), device, new_tokens, out).run(evidence.samples[:samples], names, prompts)
 
 
 @app.command("finish")
@@ -131,6 +142,7 @@ class Runner:
         self.source, self.device, self.out = source, device, out
         self.sampling = Sampling(max_new_tokens=new_tokens)
         self.honest = self._backend("bf16")
+        self.measured: dict[str, Measured] = {}
         self.started = time.monotonic()
         self.seconds: dict[str, float] = {}
         about = self.honest.about()
@@ -144,7 +156,7 @@ class Runner:
             "runs": {},
         }
 
-    def run(self, cpu: Sequence[Sample], recipes: Sequence[str]) -> None:
+    def run(self, cpu: Sequence[Sample], recipes: Sequence[str], more: Sequence[PromptIds]) -> None:
         """Everything, most important first; the reports are on disk after each part."""
         cpu = [first_tokens(sample, self.sampling.max_new_tokens) for sample in cpu]
         prompts = [PromptIds(sample.sample_id, sample.input_ids) for sample in cpu]
@@ -179,7 +191,10 @@ class Runner:
                 self._add("prefill-int4-g32/gpu-verifier", made, self._score(self.honest, decoded))
             del backend
             gc.collect()
-        self._save()
+        if more:
+            decoded = self._decode(self.honest, more, WORKER_BATCH)
+            self._add("more/gpu-verifier", decoded, self._score(self.honest, decoded))
+        self._judge(recipes)
 
     def _backend(self, recipe: str) -> TransformersBackend:
         weights = self.source.weights(RECIPES[recipe])
@@ -248,13 +263,36 @@ class Runner:
         sampling: Sampling | None = None,
     ) -> None:
         start = time.monotonic()
-        report = self.reports["runs"][name] = _report(worker, verifier, sampling or self.sampling)
+        measured = measure(pair_up(worker, verifier), sampling or self.sampling, LOGPROBS)
+        report = self.reports["runs"][name] = measured_json(measured, load_presets().values())
+        self.measured[name] = measured
         self.seconds["report"] = self.seconds.get("report", 0.0) + time.monotonic() - start
         research = report["metrics"]["research"]
         self._say(
             f"{name}: mean {research['mean_abs']:.4f}, p99 {research['p99_abs']:.4f}, "
             f"rank {research['rank_delta_rate']:.4f}"
         )
+        self._save()
+
+    def _judge(self, recipes: Sequence[str]) -> None:
+        """Calibrate on some prompts of this device's runs and judge the others."""
+        start = time.monotonic()
+        cheats = {
+            name: measured
+            for name, measured in self.measured.items()
+            if (recipe := name.partition("/")[0]) in recipes and not RECIPES[recipe].honest
+        }
+        honest = {
+            name: measured
+            for name, measured in self.measured.items()
+            if name not in cheats and not name.startswith(("prefill", "cpu"))
+        }
+        first = "more/gpu-verifier" if "more/gpu-verifier" in honest else "gpu-worker/gpu-verifier"
+        honest = {first: honest[first], **honest}
+        known = [f"{name}/gpu-verifier" for name in KNOWN]
+        self.reports["calibrated"] = rates(honest, cheats, known)
+        self.reports["roc_areas"] = areas(honest[first], cheats)
+        self.seconds["judge"] = time.monotonic() - start
         self._save()
 
     def _say(self, line: str) -> None:

@@ -66,15 +66,18 @@ def rates(
     """One entry for each length, size and method of calibration: the preset, and rates for every run.
 
     Thresholds are from the first of `honest` and, where the method looks at cheats, from those of `known`.
-    A size or length for which there are too few batches to calibrate on, or tokens, is left out.
+    A size for which there are too few batches to calibrate on is left out, and so is a run whose samples are
+    shorter than the length.
     """
     found = []
     for length in lengths:
-        good = {name: items(measured, convention, length) for name, measured in honest.items()}
-        bad = {name: items(measured, convention, length) for name, measured in cheats.items()}
-        reference = next(iter(good.values()))
-        if max(len(item.metrics) for item in reference) < length:
+        good, bad = (
+            {name: items(run, convention, length) for name, run in runs.items() if _reaches(run, length)}
+            for runs in (honest, cheats)
+        )
+        if next(iter(honest)) not in good:
             continue
+        reference = next(iter(good.values()))
         for size in sizes:
             calibrating = _batches(reference, size)
             if len(calibrating) < FEWEST:
@@ -102,6 +105,10 @@ def areas(
             curve = roc(values[0], values[1], bigger_is_better=metric in BIGGER_IS_BETTER)
             found[cheat][metric] = round(float(curve.auc), 6)
     return found
+
+
+def _reaches(measured: Measured, length: int) -> bool:
+    return all(len(pair.worker.output_ids) >= length for pair in measured.pairs)
 
 
 def _derive(

@@ -22,15 +22,14 @@ from rich.table import Table
 from ..bars import Bars
 from ..errors import BadInput
 from .evaluation import areas, rates
-from .experiment_runs import BY_NAME, LOGPROBS, RUNS, Evidence, Experiment, Run
-from .replay_prompts import BUCKETS, SHORT
+from .experiment_runs import BY_NAME, KNOWN, LOGPROBS, NEW_TOKENS, RUNS, Evidence, Experiment, Run
+from .replay_prompts import BUCKETS, PER_BUCKET, SHORT
 from .run_report import Measured, Pair, measure, measured_json, pair_up
 from .summary import Convention
 from .trace import Sample, Sampling, Trace
 from .verdict import Preset, load_presets
 
 SCHEMA = "certhead.replay.experiment/1"
-KNOWN = ("int8", "fp8", "int4-g32", "29-layers")  # the cheats that thresholds may be calibrated against
 ROUNDED_TO = 3  # decimals, of the forgery that reports rounded numbers
 SCALED_BY = 0.9  # of the forgery that makes a cheap model's numbers more confident
 
@@ -48,16 +47,16 @@ def run_experiment(
     """Make the evidence that is missing below `folder`, judge all of it, and show a table on `console`.
 
     `runs` names some of RUNS, by default all; "honest" is always among them. `threads` is torch's, and part
-    of what decides bits. `json_path` takes the result (schema certhead.replay.experiment/1). Raises
-    BadInput for unknown runs, and where the model cannot be loaded.
+    of what decides bits. `per_bucket` and `new_tokens` make the experiment smaller. `json_path` takes the
+    result (schema certhead.replay.experiment/1). Raises BadInput for unknown runs, and where the model cannot
+    be loaded.
     """
     unknown = [name for name in runs if name not in BY_NAME]
     if unknown:
         raise BadInput(f"--runs {unknown[0]}: not one of {', '.join(BY_NAME)}")
     if threads is not None:
         torch.set_num_threads(threads)
-    sizes = {} if new_tokens is None else {"new_tokens": new_tokens}
-    experiment = Experiment(folder, per_bucket=per_bucket, **sizes)
+    experiment = Experiment(folder, per_bucket=per_bucket or PER_BUCKET, new_tokens=new_tokens or NEW_TOKENS)
     wanted = [run for run in RUNS if not runs or run.name in runs or run.name == "honest"]
     bars = Bars(console).stage
     for run in wanted:
@@ -71,7 +70,7 @@ def run_experiment(
 
 def analyse(experiment: Experiment, wanted: Sequence[Run]) -> dict[str, Any]:
     """Everything that the evidence of the runs says, as JSON data."""
-    presets = load_presets().values()
+    presets = list(load_presets().values())
     evidence = {run.name: _load(experiment, run) for run in wanted}
     measured = {
         name: measure(pair_up(worker.samples, verifier.samples), worker.variant.sampling, LOGPROBS)
@@ -159,12 +158,12 @@ def processor() -> str:
 
 
 def _load(experiment: Experiment, run: Run) -> tuple[Evidence, Evidence]:
-    """A run's two files; the worker's cut to the tokens that the verifier scored."""
+    """A run's two files."""
     return experiment.load(experiment.worker_path(run)), experiment.load(experiment.verifier_path(run))
 
 
 def _run_json(
-    run: Run, files: tuple[Evidence, Evidence], measured: Measured, presets: Sequence[Preset] | Any
+    run: Run, files: tuple[Evidence, Evidence], measured: Measured, presets: Sequence[Preset]
 ) -> dict[str, Any]:
     worker, verifier = (file.variant for file in files)
     return {

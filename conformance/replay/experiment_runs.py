@@ -24,7 +24,7 @@ import torch
 from .backend import GREEDY
 from .record import read
 from .replay import verify
-from .replay_prompts import SHORT, PromptIds, make_prompts
+from .replay_prompts import PER_BUCKET, SHORT, PromptIds, make_prompts
 from .trace import Sample, Sampling, Trace, Variant
 from .transformers_backend import TransformersBackend
 from .variants import RECIPES, Source, build, weights_hash
@@ -96,6 +96,7 @@ RUNS: tuple[Run, ...] = (
     Run("fp8-8", "fp8", False, "fp8 on 8-token prompts", short=True),
     Run("int4-g32-8", "int4-g32", False, "int4-g32 on 8-token prompts", short=True),
 )
+KNOWN = ("int8", "fp8", "int4-g32", "29-layers")  # the cheats that thresholds may be calibrated against
 BY_NAME = {run.name: run for run in RUNS}
 
 
@@ -115,7 +116,7 @@ class Experiment:
         self,
         folder: Path,
         *,
-        per_bucket: int | None = None,
+        per_bucket: int = PER_BUCKET,
         new_tokens: int = NEW_TOKENS,
         source: Source | None = None,
     ) -> None:
@@ -159,6 +160,11 @@ class Experiment:
     def tokenizer_hash(self) -> str:
         """SHA-256 of the tokenizer."""
         return self._tokenized[1]
+
+    def more_prompts(self, each: int) -> list[PromptIds]:
+        """`each` prompts of every length, all different; the experiment's own are not among the ids."""
+        made = make_prompts(self._encode, each=each)
+        return list({p.input_ids: replace(p, sample_id=f"more-{p.sample_id}") for p in made}.values())
 
     def worker_path(self, run: Run) -> Path:
         """The worker's evidence file."""
@@ -261,6 +267,10 @@ class Experiment:
         _, backend, digest = self._built
         return backend, {"weights_sha256": digest, "threads": str(torch.get_num_threads())}
 
+    def _encode(self, text: str) -> Sequence[int]:
+        ids: list[int] = self.source.tokenizer(text, add_special_tokens=False)["input_ids"]
+        return ids
+
     @cached_property
     def _tokenized(self) -> tuple[dict[str, list[PromptIds]], str]:
         """Prompts and tokenizer hash, kept in a file: the tokenizer takes its time to load."""
@@ -268,17 +278,10 @@ class Experiment:
         size = f"{self.model_sha256}:{self.per_bucket}".encode()
         kept = self.root / f"prompts-{hashlib.sha256(words + size).hexdigest()[:32]}.json"
         if not kept.exists():
-            tokenizer = self.source.tokenizer
-
-            def encode(text: str) -> Sequence[int]:
-                ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
-                return ids
-
-            each = {} if self.per_bucket is None else {"each": self.per_bucket}
             made = {
                 "tokenizer_hash": self.source.tokenizer_hash,
-                "long": [asdict(prompt) for prompt in make_prompts(encode, **each)],
-                "short": [asdict(prompt) for prompt in make_prompts(encode, (SHORT,), **each)],
+                "long": [asdict(prompt) for prompt in make_prompts(self._encode, each=self.per_bucket)],
+                "short": [asdict(prompt) for prompt in make_prompts(self._encode, (SHORT,), self.per_bucket)],
             }
             self.root.mkdir(parents=True, exist_ok=True)
             partial = kept.with_suffix(f".{os.getpid()}.tmp")

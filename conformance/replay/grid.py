@@ -18,9 +18,9 @@ What is recovered
   read too, as smaller BF16 ones where the list is narrow: then `highest` is below the model's logits.
 - A list that is short, or that reads only on very fine grids, would read by chance too. `evidence` is the
   number of bits by which chance is excluded; below `ENOUGH_EVIDENCE` the position is `AMBIGUOUS`. So it is
-  where it reads only with logits nearer to zero than FP32 log probabilities resolve (about 2^-11). Such a
-  logit is not `resolved`; one that a higher reading hides is known to the position's step only (2^-16 nats
-  or less for log probabilities above −64).
+  where the reading has a logit nearer to zero than FP32 log probabilities resolve (about 2^-11). That logit
+  is not `resolved`; one that a higher reading hides is known to the position's step only (2^-16 nats or less
+  for log probabilities above −64).
 
 Where it applies
 - The logits must be the head's BF16 product. A soft cap, a scale or a bias in FP32 after it, or an FP32 head,
@@ -30,8 +30,8 @@ Where it applies
   any share below 1 is a finding. Between devices or shapes, as between a worker's decoding and a verifier's
   prefill, honest logits differ by some ulps; then the shares and the histogram are statistics, to be
   calibrated on honest runs like any other metric.
-- Whether one side's list reads at all, and whether its token is the first maximum of its own logits, are exact
-  everywhere. They test the honesty of a list, not the model behind it: any BF16 model's lists read.
+- Whether one side's list reads at all, and whether its token is the first maximum of its own logits, are
+  exact everywhere. They test the honesty of a list, not the model behind it: any BF16 model's lists read.
 - No list tells a shift common to all its entries; the metrics in nats do.
 """
 
@@ -200,9 +200,11 @@ def _recover(ids: Ints, logprobs: NDArray[np.float64], repeated: Bools) -> Grid:
         highest, lowest = np.where(good, readings.highest, 0), np.where(good, readings.lowest, 0)
         evidence = _evidence(differences, highest, entries.present & good[:, None] & ~repeated, anchor)
         near = differences.step[:, None] << (SIGNIFICANT_BITS - 1)
-        resolved = entries.present & good[:, None] & (np.abs(highest[:, None] - below) >= near)
+        fine = entries.present & good[:, None] & (np.abs(highest[:, None] - below) < near)
+        resolved = entries.present & good[:, None] & ~fine
         status[some] = Status.INCONSISTENT
-        status[good] = np.where(evidence[good] >= ENOUGH_EVIDENCE, Status.IDENTIFIED, Status.AMBIGUOUS)
+        identified = good & (evidence >= ENOUGH_EVIDENCE) & ~fine.any(1)
+        status[good] = np.where(identified[good], Status.IDENTIFIED, Status.AMBIGUOUS)
         rest = np.flatnonzero(some & ~impossible & ~good)
         for at, (differences_there, resolved_there, top) in _near_zero(entries.take(rest)).items():
             row = rest[at]
@@ -291,7 +293,7 @@ def _may_be_deep(below: Ints, lowest_bit: Ints, present: Bools) -> Bools:
 
 
 def _bounds(below: Ints, lowest_bit: Ints, bit: np.int64, counted: Bools) -> tuple[Ints, Ints]:
-    """The open interval of anchor logits with lowest bit `bit` in which the counted entries are BF16 numbers."""
+    """The open interval in which anchors of lowest bit `bit` make the counted entries BF16 numbers."""
     reach = np.minimum(lowest_bit, bit) << (SIGNIFICANT_BITS + (lowest_bit == bit).astype(np.int64))
     low = np.where(counted, below - reach, -FAR).max(1)
     high = np.where(counted, below + reach, FAR).min(1)
@@ -365,11 +367,8 @@ def _near_zero_row(
         low = np.where(rest, centre - error, -FAR).max(1)
         return low <= np.where(rest, centre + error, FAR).min(1)
 
-    members = np.flatnonzero(present & ~on_step)[:1]  # all of these must be near zero, so one will do
-    if not members.size:
-        apart = np.abs(measured[:, None] - measured) > 2 * reach.max()
-        members = np.flatnonzero(present & one_shift(present & apart, wide.error))
-    for member in members:
+    apart = np.abs(measured[:, None] - measured) > 2 * reach.max()  # not near zero together
+    for member in np.flatnonzero(present & one_shift(present & apart, wide.error)):
         first = -(-(int(measured[member]) - int(reach[member])) // step)
         last = (int(measured[member]) + int(reach[member])) // step
         tried = np.arange(first, last + 1, dtype=np.int64) * step

@@ -188,10 +188,10 @@ def sample_data(sample: Sample, promised: int) -> dict[str, Any]:
             {
                 "depth": depth,
                 "target_token_id": target,
-                "selected_logprob": None if math.isnan(logprob) else logprob + 0.0,
+                "selected_logprob": None if math.isnan(logprob) else logprob,
                 "selected_rank": rank or None,
                 "top_logprobs": [
-                    None if token == NO_TOKEN else [token, value + 0.0, place]
+                    None if token == NO_TOKEN else [token, value, place]
                     for token, value, place in zip(*entries, strict=True)
                 ],
             }

@@ -52,6 +52,7 @@ class Recipe:
     quantization: str  # as evidence names it
     change: Callable[[Weights], Weights]  # of the FP32 or BF16 weights; returns the same format
     dtype: torch.dtype = torch.bfloat16
+    honest: bool = False  # the served model, but for the rounding of arithmetic or of the last bit of weights
     stored: bool = False  # starts from the dequantised values before they are rounded to BF16
 
 
@@ -129,7 +130,7 @@ def weights_hash(weights: Weights) -> str:
     for name in sorted(weights.state):
         value = weights.state[name].contiguous()
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        digest.update(value.view(torch.uint8).numpy())
+        digest.update(value.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 
@@ -206,14 +207,19 @@ def _noised(weights: Weights) -> Weights:
 RECIPES: Mapping[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        Recipe("bf16", "the honest model: the file's values rounded to BF16", "none", _unchanged),
-        Recipe("fp32", "the honest weights, computed in FP32", "none", _unchanged, torch.float32),
+        Recipe(
+            "bf16", "the file's values rounded to BF16: the honest model", "none", _unchanged, honest=True
+        ),
+        Recipe(
+            "fp32", "the honest weights, computed in FP32", "none", _unchanged, torch.float32, honest=True
+        ),
         Recipe(
             "stored-fp32",
             "the file's Q4_1 and Q8_0 values before they are rounded to BF16, computed in FP32",
             "gguf-q4_1",
             _unchanged,
             torch.float32,
+            honest=True,
             stored=True,
         ),
         Recipe(

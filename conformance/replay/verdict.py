@@ -73,16 +73,10 @@ class Rule:
                 f"{self}: the divergence of unrelated models saturates at ln 2 = 0.6931; "
                 f"a threshold above {decimal(JS_SATURATION)} separates nothing"
             )
-        always, never = self._decides_nothing(low, high)
-        if always or never:
+        at_high = self.holds(high) if high is not None else not self.relation.is_upper_bound
+        if self.holds(low) == at_high:
             span = f"at least {decimal(low)}" if high is None else f"in [{decimal(low)}, {decimal(high)}]"
-            raise ValueError(f"{self}: {'always' if always else 'never'} true of a value {span}")
-
-    def _decides_nothing(self, low: Fraction, high: Fraction | None) -> tuple[bool, bool]:
-        ends = [self.holds(low), high is None and not self.relation.is_upper_bound]
-        if high is not None:
-            ends[1] = self.holds(high)
-        return all(ends), not any(ends)
+            raise ValueError(f"{self}: {'always' if at_high else 'never'} true of a value {span}")
 
     def __str__(self) -> str:
         return f"{self.metric} {self.relation} {decimal(self.threshold)}"
@@ -97,11 +91,10 @@ class Rule:
         if relation not in list(Relation):
             raise ValueError(f"{relation!r} in {text!r} is not one of {', '.join(Relation)}")
         try:
-            return cls(metric, Relation(relation), Fraction(threshold))
-        except (ValueError, ZeroDivisionError) as error:
-            if "literal" in str(error) or isinstance(error, ZeroDivisionError):
-                raise ValueError(f"{threshold!r} in {text!r} is not a number") from None
-            raise
+            number = Fraction(threshold)
+        except (ValueError, ZeroDivisionError):
+            raise ValueError(f"{threshold!r} in {text!r} is not a number") from None
+        return cls(metric, Relation(relation), number)
 
     def holds(self, value: Fraction | int | None) -> bool:
         """Whether the value satisfies the rule; an undefined one does not."""
@@ -120,9 +113,8 @@ class Rule:
     def find(self, summary: Summary) -> Finding:
         """What the rule sees in a summary."""
         value: Fraction | int | None = getattr(summary, self.metric)
-        return Finding(
-            str(self.metric), None if value is None else Fraction(value), self.relation, self.threshold
-        )
+        exact = None if value is None else Fraction(value)
+        return Finding(self.metric, exact, self.relation, self.threshold)
 
     def excludes(self, other: Rule) -> bool:
         """Whether no value satisfies both."""
@@ -166,15 +158,12 @@ class Finding:
         return Fraction(1) if self.margin == 0 else self.margin
 
     def __str__(self) -> str:
-        if self.value is None:
+        if self.value is None or self.margin is None:
             return f"{self.metric} is undefined, needs {self.relation} {decimal(self.threshold)}"
-        return f"{self.metric} = {decimal(self.value)} {self._verdict_words()}"
-
-    def _verdict_words(self) -> str:
-        assert self.margin is not None
         inside = self.margin > 0 or (self.margin == 0 and not self.relation.is_strict)
         relation = self.relation if inside else _NEGATION[self.relation]
-        return f"{relation} {decimal(self.threshold)} by {decimal(abs(self.margin))}"
+        amount = f"{relation} {decimal(self.threshold)} by {decimal(abs(self.margin))}"
+        return f"{self.metric} = {decimal(self.value)} {amount}"
 
 
 _NEGATION = {
@@ -237,7 +226,11 @@ class Preset:
         """The preset as `load_presets` reads it."""
 
         def rules(title: str, some: Sequence[Rule]) -> list[str]:
-            return [f"{title} = [", *(f'    "{r.metric} {r.relation} {r.threshold}",' for r in some), "]"]
+            return [
+                f"{title} = [",
+                *(f'    "{r.metric} {r.relation} {_exact(r.threshold)}",' for r in some),
+                "]",
+            ]
 
         name = json.dumps(self.name)  # a JSON string is a TOML string
         lines = [f"[{name}]", f"source = {json.dumps(self.source)}", f'convention = "{self.convention}"']
@@ -249,8 +242,8 @@ class Preset:
         if self.sample is not None:
             lines += [f"[{name}.sample]", f"tokens = {self.sample.tokens}"]
             lines += [
-                f'accept_rate = "{self.sample.accept_rate}"',
-                f'reject_rate = "{self.sample.reject_rate}"',
+                f'accept_rate = "{_exact(self.sample.accept_rate)}"',
+                f'reject_rate = "{_exact(self.sample.reject_rate)}"',
             ]
             lines += rules("accept", self.sample.accept) + rules("reject", self.sample.reject)
         return "\n".join(lines) + "\n"
@@ -297,8 +290,9 @@ class Verdict:
 def judge(summary: Summary, per_sample: Sequence[Summary], preset: Preset) -> Verdict:
     """The verdict on a batch: `summary` of all its tokens pooled, `per_sample` of each sample by itself.
 
-    Raises ValueError where a summary is of another convention than the preset, or samples are missing from
-    `per_sample` although the preset judges them.
+    A batch that is not eligible is never rejected (the public code rejects it where a reject rule holds): its
+    few tokens prove neither. Raises ValueError where a summary is of another convention than the preset, or
+    samples are missing from `per_sample` although the preset judges them.
     """
     for each in (summary, *per_sample):
         if each.convention is not preset.convention:
@@ -396,6 +390,12 @@ def decimal(value: Fraction) -> str:
     """The value to 6 significant digits, marked where that is not all of it."""
     short = f"{float(value):.6g}"
     return short if Fraction(short) == value else f"{short}…"
+
+
+def _exact(value: Fraction) -> str:
+    """The value in full: as a decimal where six digits hold it, else as a fraction."""
+    short = decimal(value)
+    return str(value) if short.endswith("…") else short
 
 
 def load_presets(path: Path = SHIPPED) -> dict[str, Preset]:

@@ -10,9 +10,12 @@ What the engine must be set to, and why:
 - `logprobs_mode="raw_logprobs"` (its default): the values before temperature and filters.
 - `enable_prefix_caching=False` while scoring, or a replay may reuse what an earlier request computed.
 
-vLLM returns k entries, or k + 1 where the token itself is none of the k; the token's own values go beside the
-entries here, and k are kept. Its rank of a chosen token counts the entries at least as likely; for the other
-entries it is their place in the list, also in a tie, so `top_ranks` differs between engines at ties.
+vLLM returns k entries, or k + 1 where the token itself is none of the k; the token's own values go beside
+the entries here, and k are kept. Its ranks follow two rules: a token outside the k has the number of
+vocabulary entries at least as likely, but every token among the k, also the chosen one, its place in the
+list, which says nothing about ties (and which of two tied tokens comes first is not defined). So the ranks
+of listed tokens are counted here, as the contract has them; a tie with the last entry may go on beyond the
+list and is then counted short.
 """
 
 from __future__ import annotations
@@ -159,20 +162,28 @@ def parse(
     """
     if len(positions) != len(token_ids):
         raise BadInput(f"vLLM's {where} has {len(positions)} positions for {len(token_ids)} tokens")
-    own, tops = [], []
+    shape = (len(token_ids), k)
+    top_ids, top_logprobs = np.zeros(shape, np.int64), np.zeros(shape, np.float64)
+    logprobs, ranks = np.zeros(len(token_ids), np.float64), np.zeros(len(token_ids), np.int32)
     for depth, (token, entries) in enumerate(zip(token_ids, positions, strict=True)):
         if not entries or token not in entries:
             raise BadInput(f"vLLM's {where}[{depth}] has no entry for the path's token {token}")
         top = sorted(entries.items(), key=lambda entry: (-entry[1].logprob, entry[0]))[:k]
         if len(top) < k:
             raise BadInput(f"vLLM's {where}[{depth}] has {len(top)} entries; {k} were asked for")
-        own.append(entries[token])
-        tops.append(top)
+        top_ids[depth] = [listed for listed, _ in top]
+        top_logprobs[depth] = [entry.logprob for _, entry in top]
+        logprobs[depth] = entries[token].logprob
+        if token in top_ids[depth]:
+            ranks[depth] = (top_logprobs[depth] >= logprobs[depth]).sum()
+        else:
+            ranks[depth] = entries[token].rank or 0
+    at_least = top_logprobs[:, None, :] >= top_logprobs[:, :, None]
     return Trace(
         token_ids=np.array(token_ids, np.int64),
-        logprobs=np.array([entry.logprob for entry in own], np.float64),
-        ranks=np.array([entry.rank or 0 for entry in own], np.int32),
-        top_ids=np.array([[token for token, _ in top] for top in tops], np.int64).reshape(-1, k),
-        top_logprobs=np.array([[e.logprob for _, e in top] for top in tops], np.float64).reshape(-1, k),
-        top_ranks=np.array([[e.rank or 0 for _, e in top] for top in tops], np.int32).reshape(-1, k),
+        logprobs=logprobs,
+        ranks=ranks,
+        top_ids=top_ids,
+        top_logprobs=top_logprobs,
+        top_ranks=at_least.sum(-1).astype(np.int32),
     )

@@ -15,10 +15,11 @@ from certhead.conformance.audit.audit import Finding
 from certhead.conformance.audit.corners import all_corners, corner_steps
 from certhead.conformance.audit.distributions import DISTRIBUTIONS, chain_inputs, digest, step_inputs
 from certhead.conformance.audit.evidence import EVIDENCE, MEASURED
+from certhead.conformance.audit.evidence import main as evidence_main
 from certhead.conformance.audit.gpu import chain_tasks, step_batches
 from certhead.conformance.audit.product import torch_product
 from certhead.conformance.audit.record import CHAIN, SCHEMA, Entry, Verdict, find, judge, load, slug
-from certhead.conformance.audit.report import render
+from certhead.conformance.audit.report import probes, render, strip
 from certhead.kernels import audit_record
 from certhead.pyref.fdpa import HOPPER, fdpa
 from certhead.pyref.fdpa_vector import fdpa_chain_vector, fdpa_vector
@@ -277,3 +278,55 @@ def test_a_changed_count_changes_the_assumption(tmp_path: Path, record: dict[str
     (before,) = (row.power for row in assumptions() if row.name == "order")
     (after,) = (row.power for row in assumptions(tmp_path) if row.name == "order")
     assert before != after
+
+
+def test_runs_are_merged_into_a_record_by_a_command(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, record: dict[str, Any]
+) -> None:
+    kept = tmp_path / "audit-h200.json"
+    kept.write_text(json.dumps(record))
+    changed = {**record["entries"][0], "logits": 123, "histogram": {"-9": 3, "2": 1}}
+    versions = {"torch": "2.11.0"}
+    run = {
+        "schema": SCHEMA,
+        "device": record["device"],
+        "date": "2026-11-29",
+        "versions": versions,
+        "seed": 0,
+    }
+    (tmp_path / "run.json").write_text(json.dumps({**run, "seconds": 1.0, "entries": [changed]}))
+    monkeypatch.setattr(
+        "sys.argv", ["evidence", "--evidence", str(kept), "--merge", str(tmp_path / "run.json")]
+    )
+    evidence_main()
+    after = json.loads(kept.read_text())
+    assert [e["logits"] for e in after["entries"]][:2] == [123, record["entries"][1]["logits"]]
+    assert len(after["entries"]) == len(record["entries"])
+    assert after["runs"][-1]["versions"] == versions
+    assert {**after, "entries": [], "runs": [], "probes": [], "sweeps": []} == {
+        **record, "entries": [], "runs": [], "probes": [], "sweeps": [],
+    }  # fmt: skip
+    assert "Error against the any-order bound" in (tmp_path / "audit-h200.html").read_text()
+
+
+def test_a_histogram_is_drawn_on_a_logarithmic_scale() -> None:
+    line = strip("all", [{"-24": 999, "1": 1}, None, {"90": 9, "-24": 1}])
+    assert line is not None
+    assert (line.results, line.counts[0], line.counts[-1]) == (1010, 1000, 9)
+    assert line.bars[0] == 1.0
+    assert 0 < line.bars[25] < line.bars[-1] < 1  # one result, then nine
+    assert line.bars[1] == 0.0
+    assert strip("none", [None, {}]) is None
+
+
+def test_probes_of_several_batch_shapes_share_a_row() -> None:
+    row = {
+        "product": "p",
+        "shape": [8, 8],
+        "parameter": "rounding",
+        "value": "RZ",
+        "probes": 5,
+        "witness": None,
+    }
+    rows = probes({"probes": [{**row, "positions": [1, 16]}, {**row, "positions": [3], "witness": "1·1"}]})
+    assert [(r["probes"], r["where"], r["witness"]) for r in rows] == [(15, "1, 3, 16", "1·1")]

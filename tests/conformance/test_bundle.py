@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from certhead.conformance.bundle import BUNDLED, merge, split
 from certhead.conformance.case_families import complete

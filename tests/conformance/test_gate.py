@@ -146,8 +146,8 @@ def test_tiles_are_hashed_and_the_choice_between_them_is_not(checkout: Path) -> 
     assert source.count("Tile(64, 16, 256, 4, 3)") == 1
     plan.write_text(source.replace("Tile(64, 16, 256, 4, 3)", "Tile(64, 16, 256, 4, 2)"))
     assert source_hash(checkout) != before
-    assert source.count("MIN_GAIN = 1.10") == 1
-    plan.write_text(source.replace("MIN_GAIN = 1.10", "MIN_GAIN = 1.20"))
+    assert source.count("MIN_GAIN = 1.05") == 1
+    plan.write_text(source.replace("MIN_GAIN = 1.05", "MIN_GAIN = 1.20"))
     assert source_hash(checkout) == before
 
 

@@ -9,8 +9,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from certhead.conformance.mutants import REPOSITORY
+from certhead.conformance.mutants import moved
 from certhead.conformance.mutants_list import MUTANTS, Mutant, read_mutants
+from certhead.conformance.resume import REPOSITORY
 
 
 def test_every_mutant_applies_to_exactly_one_place() -> None:
@@ -30,6 +31,20 @@ def test_an_edit_that_does_not_apply_is_named() -> None:
         Mutant("torch/x", "a.py", (("old", "new"),)).apply("nothing")
     with pytest.raises(ValueError, match="2 places"):
         Mutant("torch/x", "a.py", (("old", "new"),)).apply("old old")
+
+
+def test_moved_mutants_are_named_all_at_once(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    mutants = [
+        Mutant("torch/right", "a.py", (("x = 1", "x = 2"),)),
+        Mutant("torch/moved", "a.py", (("y = 1", "y = 2"),)),
+        Mutant("torch/gone", "b.py", (("y = 1", "y = 2"),)),
+        Mutant("torch/control", "", ()),
+    ]
+    first, second = moved(mutants, tmp_path)
+    assert first == "torch/moved: a.py has 0 places with 'y = 1'"
+    assert "b.py" in second
+    assert moved(MUTANTS) == []
 
 
 def mutants_command(*options: str) -> subprocess.CompletedProcess[str]:

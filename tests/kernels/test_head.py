@@ -84,6 +84,9 @@ def test_exact_mode_leaves_no_position_that_can_be_screened_to_the_stock_head(na
     decision = head.decide(hidden)
     assert head.mode == "exact"
     ordinary = (hidden.float().abs() < 2.0**16).all(dim=1) & (decision.reasons != Reason.OVERFLOW)
+    if not torch.isfinite(hidden).all():  # on a CPU one such state may reach the others' logits
+        assert (decision.reasons == Reason.NONFINITE).all()
+        return
     if name != "all-rows-equal":
         assert ordinary.any()
     assert (decision.states[ordinary] == State.EXACT).all()
@@ -108,17 +111,27 @@ def test_stages_in_exact_mode_equal_pyref() -> None:
     assert not [r for r in results if r.differing]
 
 
-def test_positions_that_are_not_finite_fall_back_and_spare_the_others() -> None:
+def test_a_state_that_is_not_finite_sends_its_batch_to_the_stock_head() -> None:
+    """A CPU product may put its NaN into other states' logits, so those obey no model either."""
     made = HEADS["nonfinite-states"]
     head = CertifiedHead(made.weight)
-    decision = head.decide(made.hidden)
+    matmul = torch.matmul
+
+    def leaking(hidden: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        logits = matmul(hidden, weight)
+        logits[11] = torch.nan  # as torch 2.11 did
+        return logits
+
     bad = ~made.hidden.isfinite().all(dim=1)
     assert bad.any()
-    assert (decision.reasons[bad] == Reason.NONFINITE).all()
-    assert (decision.states[bad] == State.FALLBACK).all()
-    assert (decision.states[~bad] == State.ENCLOSED).all()
-    alone = head.decide(made.hidden[~bad])
-    assert torch.equal(alone.tokens, decision.tokens[~bad])
+    assert not bad[11]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "matmul", leaking)
+        decision = head.decide(made.hidden)
+        assert torch.equal(decision.tokens, head.stock_tokens(made.hidden))
+    assert (decision.reasons == Reason.NONFINITE).all()
+    assert (decision.states == State.FALLBACK).all()
+    assert (head.decide(made.hidden[~bad]).states == State.ENCLOSED).all()
 
 
 def test_reasons() -> None:

@@ -139,8 +139,8 @@ def test_the_mode_follows_from_what_was_found(
 ) -> None:
     pipeline = audited(monkeypatch, tmp_path, verdict)
     monkeypatch.setattr(plan, "check_enclosure", lambda *_: enclosing.EnclosureCheck(32, 1_000_000, outside))
-    for name in ("graph_us", "call_us"):
-        monkeypatch.setattr(plan, name, lambda *_: 100.0)
+    for name in ("graphs_us", "calls_us"):
+        monkeypatch.setattr(plan, name, lambda calls: [100.0] * len(calls))
     made = plan.make_plan(pipeline, plan.EnclosedRescore(pipeline), 32)
     assert made.mode is mode
     assert made.configuration is None  # 100 against 100: no gain

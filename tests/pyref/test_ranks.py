@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 
 import pytest
 from certhead.pyref.codec import decode
@@ -29,7 +30,7 @@ def test_any_split_and_order_gives_the_token_of_the_whole_head(
 ) -> None:
     edges = [0, *sorted(cut for cut in cuts if cut < len(logits)), len(logits)]
     winners = []
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         row = start + whole(logits[start:end])
         winners.append(Winner(row, logits[row]))
     rng.shuffle(winners)

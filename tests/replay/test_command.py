@@ -457,3 +457,24 @@ def test_what_cannot_be_calibrated_is_named(worker: Path, tmp_path: Path) -> Non
     output = run("calibrate", worker, scores, preset, code=2).output
     assert "depth 3 is missing; thresholds are calibrated on whole files alone" in output
     assert not preset.exists()
+
+
+def test_the_experiment_is_given_its_options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    experiment = pytest.importorskip("certhead.conformance.replay.experiment")
+    given: list[tuple[object, dict[str, object]]] = []
+    monkeypatch.setattr(
+        experiment, "run_experiment", lambda folder, console, **more: given.append((folder, more))
+    )
+    out = tmp_path / "result.json"
+    run("experiment", "--folder", tmp_path, "--runs", "honest,int8", "--threads", 1, "--json", out)
+    monkeypatch.setenv("CERTHEAD_CACHE", str(tmp_path / "cache"))
+    run("experiment", "--per-bucket", 2, "--new-tokens", 16)
+    (first, more), (second, rest) = given
+    assert (first, second) == (tmp_path, tmp_path / "cache" / "replay")
+    assert (more["runs"], more["threads"], more["json_path"]) == (["honest", "int8"], 1, out)
+    assert (rest["runs"], rest["per_bucket"], rest["new_tokens"]) == ([], 2, 16)
+
+
+def test_an_unknown_run_is_named(tmp_path: Path) -> None:
+    output = run("experiment", "--folder", tmp_path, "--runs", "honest,int3", code=2).output
+    assert "certhead replay experiment: --runs int3: not one of honest, " in output

@@ -128,6 +128,10 @@ REFUSED = {
         set_step("selected_logprob", 0.25),
         "trace[0].selected_logprob = 0.25: a log probability is at most 0",
     ),
+    "logprob above 0 in an entry": (
+        set_top([7, 0.25, 1], [3, -2.0, 2]),
+        "trace[0].top_logprobs[0].logprob = 0.25: a log probability is at most 0",
+    ),
     "rank 0": (set_step("selected_rank", 0), "trace[0].selected_rank = 0: must be 1 or more"),
     "rank beyond 32 bits": (
         set_step("selected_rank", 2**31),
@@ -217,7 +221,7 @@ VALUES = st.sampled_from(
         [],
     ]
 )
-ENTRIES = st.tuples(st.integers(-1, 9), st.floats(-3, 0.1), st.integers(0, 3)).map(list)
+ENTRIES = st.tuples(st.integers(-1, 9), st.floats(-1, 1), st.integers(0, 3)).map(list)
 
 
 @given(st.lists(ENTRIES | st.lists(VALUES, min_size=2, max_size=4) | VALUES, max_size=4))
