@@ -158,7 +158,7 @@ def mutants(
     Exit code: 0 when every mutant is killed and the unchanged packages survive, else 1; 1 too, and nothing
     is run, when a mutant no longer applies to the sources.
     """
-    from .history import keep_mutants
+    from .history import hash_under_test, keep_mutants
     from .mutants import CONTROLS, moved, run_mutants, to_record
     from .mutants_list import MUTANTS
 
@@ -172,7 +172,7 @@ def mutants(
         raise typer.Exit(1)
     start = time.perf_counter()
     typer.echo(_ROW.format("mutant", "tokens", "after", "s", "killed by"))
-    chosen_cases = read_corpus(corpus)
+    chosen_cases, sources = read_corpus(corpus), hash_under_test()
     unfinished = Unfinished.of("mutants", corpus_hash(chosen_cases), fresh=fresh)
     verdicts = run_mutants(chosen_cases, chosen, jobs=jobs, done=_show, unfinished=unfinished)
     unfinished.complete()
@@ -187,7 +187,7 @@ def mutants(
         typer.echo(f"{v.name}: " + (f"the unchanged package fails: {v.by}" if v.control else "survived"))
     if unfinished.resumed:
         typer.echo(f"{unfinished.resumed} verdicts from the interrupted run")
-    record = to_record(verdicts)
+    record = to_record(verdicts, sources)
     if len(chosen) == len(MUTANTS + CONTROLS) and corpus == CORPUS:
         keep_mutants(record)
     if json is not None:
@@ -253,6 +253,10 @@ def fuzz(
     lean: Annotated[
         bool, typer.Option("--lean/--no-lean", help="Lean takes part, in some batches, at its own pace.")
     ] = False,
+    least: Annotated[
+        int | None,
+        typer.Option(help="Stop after so many cases that every driver answered; fail if time is up before."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="First seed; each round takes the next.")] = 1,
     jobs: Jobs = None,
     out: Annotated[Path, typer.Option(help="The corpus of failing cases, made small.")] = FOUND,
@@ -262,7 +266,9 @@ def fuzz(
     """Compare drivers with pyref on ever new cases, until the time is up.
 
     Failing cases are made small and added to --out, a corpus that grows and that each run starts with. A run
-    that was interrupted goes on where it stopped. Exit code: 0 when nothing differs, else 1.
+    that was interrupted goes on where it stopped.
+
+    Exit code: 0 when nothing differs, and --least was reached, else 1.
 
     \b
     JSON keys (schema certhead.fuzz/1):
@@ -304,12 +310,18 @@ def fuzz(
         if seconds - said > 10:
             typer.echo(line_of(record))
             said = seconds
+        everywhere = sum(round_.everywhere for round_ in rounds)
+        if least is not None and everywhere >= least:
+            break
     unfinished.complete()
     typer.echo(line_of(record))
     if json is not None:
         write_json(json, record)
     if differing:
         typer.echo(f"{differing} failing cases: {out}")
+        raise typer.Exit(1)
+    if least is not None and sum(round_.everywhere for round_ in rounds) < least:
+        typer.echo(f"fewer than {least:,} cases within {minutes:g} minutes")
         raise typer.Exit(1)
 
 

@@ -700,6 +700,21 @@ def head_faults(rng: random.Random) -> Iterator[Given]:
     yield head_given(weight, states, fault={"code": [280, 2, 1]})
 
 
+def head_enclosed(rng: random.Random) -> Iterator[Given]:
+    """Enclosed decisions that more than one block takes part in, at the capacity, beside other fallbacks."""
+    one, half_unit = bf16(1), bf16(Fraction(1, 256))
+    midpoint = [one, half_unit, 0, 0]  # with a state of ones: halfway between two logits, so the ends differ
+    low = [bf16(Fraction(1, 2)), 0, 0, 0]
+    for places in ((2, 40), (40, 41), (3, 17, 60)):
+        weight = [midpoint if i in places else low for i in range(70)]
+        yield head_given(weight, [[one] * 4, [bf16(2), one, one, one]], "enclosed")
+    weight = [small_integers(rng, -3, 4, 6) for _ in range(70)]
+    weight[5] = weight[37] = [bf16(9)] * 6
+    ahead, bad, far = [one] * 6, [0x7FC0] + [one] * 5, [bf16(2**17)] + [one] * 5
+    for capacity in (1, 2, 3):
+        yield head_given(weight, [ahead, bad, far, [bf16(-1)] * 6], "enclosed", capacity=capacity)
+
+
 def head_ranks(rng: random.Random) -> Iterator[Given]:
     """Heads split over ranks: rows that lead in two of them, equal or nearly; equal rows in all; zeros."""
     splits = itertools.cycle(
@@ -730,6 +745,6 @@ FAMILIES: tuple[tuple[str, Maker], ...] = tuple(
         rescore_random, rescore_spread, rescore_cancelling, rescore_fold, rescore_tiny, rescore_integers,
         decide_exact, decide_enclosed,
         head_solved_ties, head_integer_ties, head_gaussian, head_integers, head_leading, head_duplicates,
-        head_zeros, head_scales, head_nonfinite, head_faults, head_ranks,
+        head_zeros, head_scales, head_nonfinite, head_faults, head_enclosed, head_ranks,
     )
 )  # fmt: skip

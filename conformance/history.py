@@ -105,7 +105,7 @@ def runs_like(kind: str) -> list[dict[str, Any]]:
     runs = []
     with contextlib.suppress(OSError):
         for line in (cache_dir() / RUNS).read_text("utf-8").splitlines():
-            with contextlib.suppress(ValueError, TypeError):
+            with contextlib.suppress(ValueError, TypeError, KeyError):
                 run = json.loads(line)
                 if run["kind"] == kind:
                     runs.append(run)

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from .cases import Case
-from .history import MUTANTS_SCHEMA, hash_under_test
+from .history import MUTANTS_SCHEMA
 from .mutants_list import MUTANTS, Mutant
 from .resume import REPOSITORY, Unfinished
 
@@ -221,13 +221,16 @@ def _child(folder: str, mutant: Mutant, cases: Sequence[Case], results: Connecti
         os._exit(0)
 
 
-def to_record(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """Name, killed, by, after and tokens_only of every mutant, and the counts."""
+def to_record(verdicts: Sequence[Verdict], sources: str) -> dict[str, Any]:
+    """Name, killed, by, after and tokens_only of every mutant, and the counts.
+
+    sources: `hash_under_test` when the run began.
+    """
     mutants = [v for v in verdicts if not v.control]
     return {
         "schema": MUTANTS_SCHEMA,
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "sources": hash_under_test(),
+        "sources": sources,
         "mutants": [asdict(v) for v in mutants],
         "controls": [asdict(v) for v in verdicts if v.control],
         "total": len(mutants),

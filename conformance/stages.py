@@ -135,6 +135,9 @@ def _compare_choice(
             exact_pair = spec.rescore_enclosed(row, state, gamma)
             tally.equal("rescore", f"{where}, row {i}", pair, exact_pair)
         token = spec.decide_enclosed(index, pairs)
+    if reason == REASON_NAMES[Reason.NONFINITE]:  # this state is finite: a neighbour decides for the batch
+        tally.equal("decide", f"{where}, NaN in the batch", bool(hidden.isnan().any()), True)
+        return
     decided = int(decision.tokens[m]) if int(decision.reasons[m]) == Reason.NONE else None
     tally.equal("decide", where, decided, token)
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import torch
 from certhead.conformance.cases import Answer, Case, Fields, unpack
 from certhead.conformance.kernel_stages import poison
+from certhead.kernels.decision import Reason
 from certhead.kernels.quantize import QuantizedHead, quantize
 from certhead.kernels.rounding import floor_log2
+from certhead.kernels.triton_enclosed import EnclosedRescore
 from certhead.kernels.triton_head import INTERPRETED, Tile, TritonPipeline
 from certhead.pyref import head as spec
 from certhead.pyref.models import MODELS
@@ -27,7 +29,7 @@ CHUNK = 32  # blocks a program of `select`
 
 
 class TritonDriver(CaseByCase):
-    """Answers limbs, screen, select, rescore (sums) and exact-mode heads; no enclosed mode, no capacity."""
+    """Answers limbs, screen, select, rescore (sums) and heads; exact mode has no capacity."""
 
     def __init__(self) -> None:
         self.device = torch.device("cpu" if INTERPRETED else "cuda")
@@ -122,17 +124,26 @@ class TritonDriver(CaseByCase):
         return {"blocks": blocks}
 
     def _rescore(self, case: Case) -> Fields:
-        weight, hidden = bf16(case.rows("weight")), bf16(case.rows("hidden"))
-        if INTERPRETED:  # the identification's launch has thousands of programs; heads cover the kernel
-            raise Unsupported
+        weight, hidden = bf16(case.rows("weight")), bf16(case.rows("hidden")).to(self.device)
+        positions, rows = len(hidden), len(weight)
         group = min(16, weight.shape[1])
-        pipeline = self._pipeline(weight, quantize(weight, group), 0, len(hidden))
-        sums = pipeline.accumulators(hidden.to(self.device))
-        return {"accumulators": [hex_of("accumulators", row) for row in sums]}
+        pipeline = self._pipeline(weight, quantize(weight, group), case.number("gamma_num"), positions)
+        pipeline.reasons.zero_()
+        pipeline.counts.fill_(pipeline.n_blocks)
+        item = torch.arange(positions * pipeline.n_blocks, dtype=torch.int32, device=self.device)
+        pipeline.work[: len(item)] = (item // pipeline.n_blocks << 24) + item % pipeline.n_blocks
+        pipeline.work_size.fill_(len(item))
+        ends = torch.full((2, positions, rows), torch.nan, device=self.device)
+        EnclosedRescore(pipeline, pipeline.n_blocks).run(hidden, ends, programs=PROGRAMS)
+        fields = {"lo": [hex_of("lo", row) for row in ends[0]], "hi": [hex_of("hi", row) for row in ends[1]]}
+        if not INTERPRETED:  # the identification's launch has thousands of programs; heads cover the kernel
+            sums = pipeline.accumulators(hidden)
+            fields["accumulators"] = [hex_of("accumulators", row) for row in sums]
+        return fields
 
     def _head(self, case: Case) -> Answer:
         given = case.given
-        if given["mode"] != "exact" or given["block"] != 16:
+        if given["block"] != 16:
             raise Unsupported
         weight, hidden = bf16(case.rows("weight")), bf16(case.rows("hidden")).to(self.device)
         positions, limb_count = len(hidden), given["limb_count"]
@@ -149,8 +160,10 @@ class TritonDriver(CaseByCase):
             pipeline.lo[position, column] ^= 1 << bit
         screen = self._ends(pipeline, positions, limb_count)
         pipeline.select(positions, TILE, limb_count, chunk=CHUNK)
-        decide: Fields = {"reason": reason_names(pipeline.reasons[:positions])}
         blocks = _blocks(pipeline, positions)
+        if given["mode"] == "enclosed":
+            return {"limbs": limbs, "screen": screen, **self._enclosed(case, pipeline, hidden, blocks)}
+        decide: Fields = {"reason": reason_names(pipeline.reasons[:positions])}
         exact_sums = not INTERPRETED or sums_are_exact(case)
         sums = torch.full((positions, pipeline.rows), torch.nan, device=self.device)
         pipeline.rescore(hidden, sums, programs=PROGRAMS, step=TILE.columns)
@@ -162,9 +175,40 @@ class TritonDriver(CaseByCase):
             answer["quantize"] = copy_fields(pipeline.copy)
             answer["select"] = {"blocks": _within(case, pipeline, blocks)}
             if exact_sums:
-                answer["rescore"] = {"accumulators": _kept_sums(sums, answer["select"]["blocks"])}
+                answer["rescore"] = {
+                    "accumulators": _kept_rows("accumulators", sums, answer["select"]["blocks"])
+                }
             decide["reason"] = _within(case, pipeline, decide["reason"])
         return answer
+
+    def _enclosed(
+        self, case: Case, pipeline: TritonPipeline, hidden: torch.Tensor, blocks: list[str | None]
+    ) -> Answer:
+        """The stages after `select`; what the stock head returns where it decides is not said."""
+        positions = len(hidden)
+        ends = torch.full((2, positions, pipeline.rows), torch.nan, device=self.device)
+        enclosed = EnclosedRescore(pipeline, case.given["capacity"])
+        enclosed.run(hidden, ends, programs=PROGRAMS)
+        reasons = pipeline.reasons[:positions]
+        decided = (reasons == Reason.NONE).tolist()
+        tokens = [hex_of("token", t) for t in pipeline.tokens[:positions]]
+        said = _within(case, pipeline, blocks)
+        fell_back = sum(not d for d in decided)
+        undecided = int(enclosed.undecided)
+        return {
+            "quantize": copy_fields(pipeline.copy),
+            "select": {"blocks": said},
+            "rescore": {
+                name: _kept_rows(name, rows, said) for name, rows in zip(("lo", "hi"), ends, strict=True)
+            },
+            "decide": {
+                "token": [t if d else "none" for t, d in zip(tokens, decided, strict=True)],
+                "reason": reason_names(reasons)
+                if undecided == fell_back
+                else [f"{fell_back} without a token, {undecided} counted"] * positions,
+            },
+            "token": {"token": [t if d else None for t, d in zip(tokens, decided, strict=True)]},
+        }
 
 
 def _limb_fields(pipeline: TritonPipeline, positions: int, limb_count: int) -> Fields:
@@ -201,12 +245,12 @@ def _within(case: Case, pipeline: TritonPipeline, values: list[str | None]) -> l
     return [None if n > case.given["capacity"] else v for n, v in zip(counts, values, strict=True)]
 
 
-def _kept_sums(sums: torch.Tensor, blocks: list[str | None]) -> list[str | None]:
+def _kept_rows(name: str, values: torch.Tensor, blocks: list[str | None]) -> list[str | None]:
     out: list[str | None] = []
-    for row, text in zip(sums, blocks, strict=True):
+    for row, text in zip(values, blocks, strict=True):
         if text is None or not set(text) <= set("0123456789abcdef"):
             out.append(None)
             continue
         index = spec.rows_of(unpack("blocks", text), len(row))
-        out.append(hex_of("accumulators", row[index]))
+        out.append(hex_of(name, row[index]))
     return out

@@ -8,7 +8,8 @@ network. Three steps, each `python -m certhead.conformance.replay.cross_device S
   more in other batches, to see which bits repeat; decodes with every recipe's weights and scores that with
   the honest ones; decodes many more prompts honestly, so that the rate of false alarms has a narrow interval.
   Reports are made there; of the evidence, what the CPU needs comes back.
-- `finish`, on the first machine: scores the GPU worker's paths on the CPU and puts all reports together.
+- `finish`, on the first machine: scores the GPU worker's paths on the CPU, judges both directions by
+  thresholds that were calibrated on the CPU alone, and puts all reports together.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import gc
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -30,6 +31,7 @@ from ..capture import cache_dir
 from ..errors import BadInput
 from .backend import sample_seed
 from .evaluation import areas, rates
+from .experiment import processor
 from .experiment_runs import (
     BY_NAME,
     KNOWN,
@@ -125,12 +127,41 @@ def finish_command(
     )
     scores = folder / "cpu-verifier.jsonl.gz"
     verify(backend, variant, back / GPU_WORKER, scores, lambda done, total: print(f"{done}/{total}"))
-    worker, verifier = read(back / GPU_WORKER), read(scores)
-    reports["runs"]["gpu-worker/cpu-verifier"] = _report(
-        worker.samples, verifier.samples, worker.variant.sampling
-    )
-    reports["cpu"] = {**vars(backend.about()), "extra": dict(backend.about().extra)}
+    sampling = Sampling(max_new_tokens=reports["new_tokens"])
+    across = {
+        name: measure(pair_up(read(worker).samples, read(verifier).samples), sampling, LOGPROBS)
+        for name, worker, verifier in (
+            ("cpu-worker/gpu-verifier", folder / CPU_WORKER, back / GPU_VERIFIER),
+            ("gpu-worker/cpu-verifier", back / GPU_WORKER, scores),
+        )
+    }
+    for name, measured in across.items():
+        reports["runs"][name] = measured_json(measured, load_presets().values())
+    reports["cpu"] = {
+        **vars(backend.about()),
+        "processor": processor(),
+        "extra": {**backend.about().extra, "threads": str(torch.get_num_threads())},
+    }
+    reports["judged_by_cpu_thresholds"] = _judge_by_cpu(Experiment(cache_dir() / "replay"), across)
     json_path.write_text(json.dumps(reports, indent=1) + "\n", encoding="utf-8")
+
+
+def _judge_by_cpu(experiment: Experiment, across: Mapping[str, Measured]) -> list[dict[str, Any]]:
+    """Honest runs across devices, judged by thresholds from the CPU's honest worker and known cheats."""
+    measured = {
+        name: measure(
+            pair_up(experiment.load(worker).samples, experiment.load(verifier).samples),
+            Sampling(),
+            LOGPROBS,
+        )
+        for name in ("honest", *KNOWN)
+        if (worker := experiment.worker_path(BY_NAME[name])).exists()
+        and (verifier := experiment.verifier_path(BY_NAME[name])).exists()
+    }
+    if "honest" not in measured:
+        return []
+    honest = {"honest": measured.pop("honest"), **across}
+    return rates(honest, measured, KNOWN, lengths=(NEW_TOKENS,))
 
 
 class Runner:
@@ -346,11 +377,6 @@ def repeats(one: Sequence[Sample], other: Sequence[Sample]) -> dict[str, int]:
         counts["same_path_positions"] += path
         counts["equal_positions"] += int(equal.sum())
     return counts
-
-
-def _report(worker: Sequence[Sample], verifier: Sequence[Sample], sampling: Sampling) -> dict[str, Any]:
-    measured = measure(pair_up(worker, verifier), sampling, LOGPROBS)
-    return measured_json(measured, load_presets().values())
 
 
 if __name__ == "__main__":

@@ -42,12 +42,12 @@ class Item:
     metrics: TokenMetrics
 
 
-def items(measured: Measured, convention: Convention, length: int) -> list[Item]:
-    """The samples of a run, cut to their first `length` tokens."""
+def items(measured: Measured, convention: Convention, length: int, swapped: bool = False) -> list[Item]:
+    """The samples of a run, cut to their first `length` tokens; `swapped` exchanges the split's sides."""
     return [
         Item(
             prompt_digest(pair.worker.input_ids),
-            is_calibration(pair.worker.input_ids),
+            is_calibration(pair.worker.input_ids) is not swapped,
             _first(metrics, length),
         )
         for pair, metrics in zip(measured.pairs, measured.tokens[convention], strict=True)
@@ -62,17 +62,22 @@ def rates(
     sizes: Sequence[int] = SIZES,
     lengths: Sequence[int] = LENGTHS,
     convention: Convention = Convention.RESEARCH,
+    swapped: bool = False,
 ) -> list[dict[str, Any]]:
     """One entry for each length, size and method of calibration: the preset, and rates for every run.
 
     Thresholds are from the first of `honest` and, where the method looks at cheats, from those of `known`.
     A size for which there are too few batches to calibrate on is left out, and so is a run whose samples are
-    shorter than the length.
+    shorter than the length. `swapped` calibrates on the side that is judged otherwise.
     """
     found = []
     for length in lengths:
         good, bad = (
-            {name: items(run, convention, length) for name, run in runs.items() if _reaches(run, length)}
+            {
+                name: items(run, convention, length, swapped)
+                for name, run in runs.items()
+                if _reaches(run, length)
+            }
             for runs in (honest, cheats)
         )
         if next(iter(honest)) not in good:
@@ -87,6 +92,33 @@ def rates(
             against = {name: _batches(bad[name], size) for name in known if name in bad}
             for derived in _derive(calibrating, against, prompts, f"{size}x{length}"):
                 found.append(_entry(derived, good, bad, size, length, convention))
+    return found
+
+
+def pooled(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The entries of `rates` and of `rates(swapped=True)` together.
+
+    Every prompt is judged once, by thresholds from the half that it is not in; the rates are those of two
+    presets, about half of the trials each.
+    """
+    found = []
+    for first in one:
+        key = ("method", "batch_size", "tokens")
+        match = [second for second in other if all(first[name] == second[name] for name in key)]
+        for second in match:
+            runs = {}
+            for name, run in first["runs"].items():
+                trials = run["batches"] + second["runs"][name]["batches"]
+                counts = {
+                    outcome: run[outcome]["events"] + second["runs"][name][outcome]["events"]
+                    for outcome in ("pass", "reject")
+                }
+                runs[name] = {
+                    "honest": run["honest"],
+                    "batches": trials,
+                    **{outcome: _interval(events, trials) for outcome, events in counts.items()},
+                }
+            found.append({**{name: first[name] for name in key}, "runs": runs})
     return found
 
 

@@ -40,6 +40,8 @@ class ExactCheck:
     greedy: GreedyCheck | None = None  # of the worker's lists, where it claims to be greedy
     positions: int = 0
     beyond_bound: int = 0  # positions where the worker lists as many tokens above the chosen one as the bound
+    samples: int = 0
+    samples_beyond_bound: int = 0  # samples with such a position
 
     def see(self, worker: Sample, verifier: Sample) -> None:
         """Count one pair."""
@@ -47,12 +49,15 @@ class ExactCheck:
         bits = compare_grids(grid, recover(verifier.trace))
         self.bits = bits if self.bits is None else self.bits + bits
         self.positions += len(worker.trace)
+        self.samples += 1
         if self.sampling.temperature == 0:
             greedy = greedy_by_lists(worker.trace, grid)
             self.greedy = greedy if self.greedy is None else self.greedy + greedy
         bound = rank_bound(self.sampling)
         if bound is not None:
-            self.beyond_bound += int((_listed_above(worker.trace) >= bound).sum())
+            beyond = int((_listed_above(worker.trace) >= bound).sum())
+            self.beyond_bound += beyond
+            self.samples_beyond_bound += beyond > 0
 
     def overrule(self, verdict: Verdict) -> Verdict:
         """REJECT where the worker's evidence contradicts its sampling, whatever the metrics say."""
@@ -65,10 +70,13 @@ class ExactCheck:
 
     def to_json(self) -> dict[str, Any]:
         """The counts; null for questions that do not apply."""
+        bound = rank_bound(self.sampling)
         return {
             "positions": self.positions,
-            "rank_bound": rank_bound(self.sampling),
-            "beyond_bound": None if rank_bound(self.sampling) is None else self.beyond_bound,
+            "samples": self.samples,
+            "rank_bound": bound,
+            "beyond_bound": None if bound is None else self.beyond_bound,
+            "samples_beyond_bound": None if bound is None else self.samples_beyond_bound,
             "greedy": None if self.greedy is None else vars(self.greedy),
             "bits": None if self.bits is None else _bits_json(self.bits),
         }

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from ..bars import Bars
 from ..errors import BadInput
-from .evaluation import areas, rates
+from .evaluation import areas, pooled, rates
 from .experiment_runs import BY_NAME, KNOWN, LOGPROBS, NEW_TOKENS, RUNS, Evidence, Experiment, Run
 from .replay_prompts import BUCKETS, PER_BUCKET, SHORT
 from .run_report import Measured, Pair, measure, measured_json, pair_up
@@ -76,10 +76,12 @@ def analyse(experiment: Experiment, wanted: Sequence[Run]) -> dict[str, Any]:
         name: measure(pair_up(worker.samples, verifier.samples), worker.variant.sampling, LOGPROBS)
         for name, (worker, verifier) in evidence.items()
     }
-    long = {run.name: measured[run.name] for run in wanted if not run.short and run.paths_of is None}
-    honest = {name: one for name, one in long.items() if BY_NAME[name].honest}
-    cheats = {name: one for name, one in long.items() if not BY_NAME[name].honest}
+    judged = {run.name: measured[run.name] for run in wanted if run.paths_of is None}
+    honest = {name: one for name, one in judged.items() if BY_NAME[name].honest}
+    cheats = {name: one for name, one in judged.items() if not BY_NAME[name].honest}
+    long = {name: one for name, one in judged.items() if name != "honest" and not BY_NAME[name].short}
     worker = evidence["honest"][0].variant
+    calibrated = rates(honest, cheats, KNOWN)
     return {
         "schema": SCHEMA,
         "machine": {
@@ -120,11 +122,10 @@ def analyse(experiment: Experiment, wanted: Sequence[Run]) -> dict[str, Any]:
             }
             for name, (about, pairs, sampling) in _attacks(measured).items()
         },
-        "calibrated": rates(honest, cheats, KNOWN),
+        "calibrated": calibrated,
+        "calibrated_both_halves": pooled(calibrated, rates(honest, cheats, KNOWN, swapped=True)),
         "calibrated_protocol": rates(honest, cheats, KNOWN, convention=Convention.PROTOCOL, lengths=(128,)),
-        "roc_areas": areas(
-            measured["honest"], {**cheats, **{n: o for n, o in honest.items() if n != "honest"}}
-        ),
+        "roc_areas": areas(measured["honest"], long),
     }
 
 

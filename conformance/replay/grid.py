@@ -85,7 +85,7 @@ class Grid:
     """The logits of P positions, K entries each, up to a shift per position; units of 2^-40 nats."""
 
     ids: Ints  # [P, K] token ids; NO_TOKEN where there is no entry
-    below: Ints  # [P, K] largest logit minus this one
+    below: Ints  # [P, K] largest logit minus this one; all off by one amount if the largest is not resolved
     resolved: Bools  # [P, K] whether `below` is known exactly; never where the position is inconsistent
     status: NDArray[np.uint8]  # [P] values of Status
     highest: Ints  # [P] the largest logit, in the highest reading
@@ -255,8 +255,8 @@ def _readings(differences: _Differences, present: Bools, wanted: Bools) -> _Read
     A number whose lowest bit is 2^v is BF16 iff its magnitude is below 2^(v+8). Let X be an odd multiple of
     2^a, and 2^v the lowest bit of a difference. Then 2^min(a, v) is the lowest bit of the entry, or for v = a
     at most half of it; so the entries with v ≠ a bound X from both sides, exactly, and those with v = a do
-    at twice the reach. That last bound is sufficient; it is necessary unless the entry is below −2^(a+9),
-    which `_deep` looks into where nothing else is found and the position is `wanted` [P].
+    at twice the reach. That last bound is sufficient; it is necessary unless the entry is below −2^(a+9).
+    `_deep` looks into that, and into X = 0, where nothing else is found and the position is `wanted` [P].
     """
     below, count = differences.below, len(differences.step)
     lowest_bit = np.where(below != 0, below & -below, FAR)
@@ -268,8 +268,6 @@ def _readings(differences: _Differences, present: Bools, wanted: Bools) -> _Read
         np.copyto(highest, np.maximum(highest, largest), where=found)
         np.copyto(lowest, np.minimum(lowest, least), where=found)
 
-    zero = np.zeros(count, dtype=np.int64)
-    note(np.asarray(is_bf16(np.where(present, below, 0)).all(1)), zero, zero)  # X = 0
     for bit in LEVELS:
         low, high = _bounds(below, lowest_bit, bit, present)
         largest = ((high - 1) & -bit) - np.where((high - 1) & bit, 0, bit)

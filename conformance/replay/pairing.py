@@ -6,6 +6,7 @@ both are in one order) and the few bytes a position that `metrics.Accumulator` k
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import zip_longest
@@ -61,6 +62,7 @@ def compare_files(
 ) -> Comparison:
     """Compare a worker's file with a verifier's, sample by sample.
 
+    A path that comes again under another sample_id is left out: it would count as evidence twice.
     `compared_topk` is by default the smaller of the two promised numbers of entries. `see` is called with
     each pair. Raises BadInput for files that cannot be compared: a wrong header, or two tokenizers.
     """
@@ -71,9 +73,11 @@ def compare_files(
         alone: tuple[dict[str, Sample], dict[str, Sample]] = ({}, {})
         total = Accumulator(convention)
         judged = []
+        paths: dict[bytes, str] = {}
         for pair in _pairs(ours, theirs, alone, (bad, bad_scores)):
             try:
                 _check_paths(*pair)
+                _check_new(pair[0], paths)
                 metrics = compare(pair[0].trace, pair[1].trace, convention, topk)
             except BadInput as problem:
                 bad.append(f"sample {pair[0].sample_id!r}: {problem}")
@@ -128,3 +132,11 @@ def _check_paths(worker: Sample, verifier: Sample) -> None:
     for name in ("input_ids", "output_ids"):
         if getattr(worker, name) != getattr(verifier, name):
             raise BadInput(f"the verifier scored other {name}")
+
+
+def _check_new(sample: Sample, paths: dict[bytes, str]) -> None:
+    """Raise BadInput for a path that an earlier sample has; `paths` maps those seen to their sample_ids."""
+    path = hashlib.sha256(f"{sample.input_ids} {sample.output_ids}".encode()).digest()
+    first = paths.setdefault(path, sample.sample_id)
+    if first != sample.sample_id:
+        raise BadInput(f"the same path as sample {first!r}")

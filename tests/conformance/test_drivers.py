@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from certhead.conformance.cases import Case, read_corpus
 from certhead.conformance.cli import app
-from certhead.conformance.compare import run
+from certhead.conformance.compare import run, run_all
 from certhead.conformance.drivers.external import PROTOCOL, ExternalDriver
+from certhead.conformance.drivers.interpreter import patch_once
 from certhead.conformance.drivers.registry import make
 from certhead.conformance.errors import BadInput
 from typer.testing import CliRunner
@@ -128,3 +129,55 @@ def test_commands_exit_with_1_on_failure_and_2_on_bad_input(tmp_path: Path) -> N
     assert runner.invoke(app, ["cases", "--case", "nothing/such"]).exit_code == 2
     assert runner.invoke(app, ["cases", "--corpus", str(tmp_path)]).exit_code == 2
     assert runner.invoke(app, ["cases", "--case", "decide", "--driver", "pyref"]).exit_code == 0
+
+
+def test_several_at_a_time_each_with_its_own_fate(tmp_path: Path, cases: list[Case]) -> None:
+    """One says that it cannot run, one hangs, one is right; every one gets its line, and nothing waits."""
+    folders = [tmp_path / name for name in ("unusable", "hangs")]
+    for folder in folders:
+        folder.mkdir()
+    refuses = folders[0] / "program.py"
+    refuses.write_text('print(\'{"error": "no toolchain here"}\', flush=True); input()')
+    unusable = ExternalDriver([sys.executable, str(refuses)], name="unusable")
+    hangs = ExternalDriver(program(folders[1], "time.sleep(60)"), name="hangs", timeout=0.3, start_timeout=20)
+    right = ExternalDriver([sys.executable, str(EXAMPLE)], name="right")
+    done: list[int] = []
+    outcomes = run_all([(d, cases) for d in (unusable, hangs, right)], 3, None, done.append)
+    assert [o.driver for o in outcomes] == ["unusable", "hangs", "right"]
+    assert outcomes[0].failures == [
+        f"unusable: {cases[0].id}: ProgramUnusable: no toolchain here; the rest was not run"
+    ]
+    assert len(outcomes[1].failures) == 5
+    assert all("no answer within 0.3 s" in line for line in outcomes[1].failures[:4])
+    assert outcomes[1].failures[4].endswith("failed 4 times; the rest was not run")
+    assert outcomes[2].passed
+    assert outcomes[2].cases == len(cases)
+
+
+def test_a_driver_may_come_in_parts(cases: list[Case]) -> None:
+    parts = [(ExternalDriver([sys.executable, str(EXAMPLE)], name="right"), cases[n::3]) for n in range(3)]
+    (outcome,) = run_all(parts, 3)
+    assert outcome.passed
+    assert {seen.case for seen in outcome.seen} == {case.id for case in cases}
+
+
+def test_what_a_program_started_ends_with_it(tmp_path: Path, cases: list[Case]) -> None:
+    """A hanging program's child would otherwise go on for ever."""
+    started = tmp_path / "child.txt"
+    body = (
+        "import subprocess; child = subprocess.Popen(['sleep', '60']); "
+        f"open({str(started)!r}, 'w').write(str(child.pid)); time.sleep(60)"
+    )
+    outcome = run(ExternalDriver(program(tmp_path, body), name="bad", timeout=5.0), cases[:1])
+    assert len(outcome.failures) == 1
+    status = Path(f"/proc/{started.read_text()}/stat")
+    assert not status.exists() or status.read_text().split()[2] == "Z"
+
+
+def test_the_interpreter_is_patched_once() -> None:
+    interpreter = pytest.importorskip("triton.runtime.interpreter")
+    patch_once()
+    patched = interpreter._patch_lang
+    patch_once()
+    assert interpreter._patch_lang is patched
+    assert patched.patched_once

@@ -76,7 +76,8 @@ def test_a_round_counts_and_finds_nothing() -> None:
 
 def test_a_round_with_the_families_of_the_corpus() -> None:
     found = fuzz.fuzz_round(["torch"], 25)
-    assert found.generated > fuzz.fuzz_round(["torch"], 26).generated + 100
+    assert found.stages["head"] > 20
+    assert found.everywhere < found.generated  # injected faults are not offered
     assert found.failures == ()
 
 
@@ -114,8 +115,12 @@ def test_a_few_rounds_run_every_line_of_the_stages() -> None:
             fuzz.fuzz_round(["torch"], seed)
     finally:
         sys.settrace(None)
+    missed = []
     for module in STAGES:
-        assert lines_of(module) - hit[str(module.__file__)] == set()
+        source = Path(str(module.__file__)).read_text("utf-8").splitlines()
+        missed += [source[n - 1].strip() for n in lines_of(module) - hit[str(module.__file__)]]
+    # for a fraction that is not dyadic, which no BF16 number is
+    assert set(missed) <= {"exponent -= 1"}
 
 
 def test_a_wrong_driver_is_found_in_a_bundle(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,10 +154,11 @@ def test_a_position_that_spoils_its_neighbour_is_kept_as_a_bundle(monkeypatch: p
 
     monkeypatch.setitem(fuzz._MADE, "torch", Neighbours())
     found = fuzz.fuzz_round(["torch"], 11)
-    (failure,) = found.failures
-    case = parse(failure[1], "here")
-    assert case.id.endswith("-bundle")
-    assert len(case.given.get("lo", case.given.get("accumulators"))) == 2
+    assert len(found.failures) == 3  # one for each batch
+    for _, line in found.failures:
+        case = parse(line, "here")
+        assert case.id.endswith("-bundle")
+        assert len(case.given.get("lo", case.given.get("accumulators"))) == 2
 
 
 def test_the_corpus_of_failing_cases_grows_and_is_run_first(
@@ -190,7 +196,13 @@ def test_the_command_writes_failing_cases(tmp_path: Path, monkeypatch: pytest.Mo
     assert [found.given for found in read_file(out)] == [case.given]
     assert json.loads(record.read_text())["failures"] == 1
     right = fuzz.Round({"torch": 5, "interpret": 5}, 5, 5)
-    monkeypatch.setattr(fuzz, "fuzz", lambda *_: iter([(right, 1.0)]))
+    monkeypatch.setattr(fuzz, "fuzz", lambda *_: iter([(right, 1.0)] * 9))
+    enough = CliRunner().invoke(app, ["fuzz", "--least", "12", "--out", str(tmp_path / "none.jsonl")])
+    assert enough.exit_code == 0
+    assert "15 cases, 15 of them 3-way" in enough.output.splitlines()[-1]
+    fewer = CliRunner().invoke(app, ["fuzz", "--least", "99", "--out", str(tmp_path / "none.jsonl")])
+    assert fewer.exit_code == 1
+    assert "fewer than 99 cases within 1 minutes" in fewer.output
     assert CliRunner().invoke(app, ["fuzz", "--out", str(tmp_path / "none.jsonl")]).exit_code == 0
     assert not (tmp_path / "none.jsonl").exists()
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -80,3 +83,34 @@ def test_a_survivor_fails_the_command(tmp_path: Path) -> None:
 
 def test_the_list_is_read_in_order() -> None:
     assert read_mutants() == MUTANTS
+
+
+def test_an_interrupted_run_goes_on_and_believes_no_torn_verdict(tmp_path: Path) -> None:
+    """Ctrl-C, which every process of the terminal gets, after the first verdict."""
+    pytest.importorskip("triton")
+    environment = {**os.environ, "CERTHEAD_CACHE": str(tmp_path), "PYTHONUNBUFFERED": "1"}
+    code = "from certhead.conformance.cli import app; app()"
+    command = [sys.executable, "-c", code, "mutants", "--only", "pyref/ranks-", "--jobs", "1"]
+    chosen = [m for m in MUTANTS if "pyref/ranks-" in m.name]
+    assert len(chosen) >= 2
+    first = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    assert first.stdout is not None
+    while not first.stdout.readline().startswith("pyref/ranks-"):
+        assert first.poll() is None
+    os.killpg(first.pid, signal.SIGINT)
+    _, errors = first.communicate()
+    assert first.returncode == 130, errors
+    assert "interrupted; run it again to go on where it stopped" in errors
+    again = subprocess.run(command, capture_output=True, text=True, env=environment)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert f"{len(chosen)} of {len(chosen)} mutants killed" in again.stdout
+    assert re.search(r"[12] verdicts from the interrupted run", again.stdout)
+    assert "error" not in again.stdout
+    assert not list(tmp_path.glob("unfinished/*.pieces"))

@@ -15,7 +15,7 @@ import pytest
 from certhead.conformance.errors import BadInput
 from certhead.conformance.replay import cross_device, experiment, experiment_runs
 from certhead.conformance.replay.cross_device import Runner, repeats
-from certhead.conformance.replay.evaluation import rates
+from certhead.conformance.replay.evaluation import pooled, rates
 from certhead.conformance.replay.experiment import run_experiment, show
 from certhead.conformance.replay.experiment_runs import BY_NAME, Experiment
 from certhead.conformance.replay.record import read
@@ -196,6 +196,12 @@ def test_thresholds_of_one_half_judge_the_other(made: Experiment) -> None:
     assert separated["runs"]["honest"]["reject"]["events"] == 0
     assert separated["runs"]["29-layers"]["reject"]["events"] == separated["runs"]["29-layers"]["batches"] > 5
     assert separated["runs"]["29-layers"]["pass"]["high"] < 0.5
+    swapped = rates(honest, cheats, ["29-layers"], sizes=(4,), lengths=(NEW_TOKENS,), swapped=True)
+    together = pooled(found, swapped)
+    assert {entry["batch_size"] for entry in together} == {4}
+    run = next(e for e in together if e["method"] == "separating")["runs"]["29-layers"]
+    assert run["reject"]["events"] == run["batches"] > separated["runs"]["29-layers"]["batches"]
+    assert run["reject"]["low"] > separated["runs"]["29-layers"]["reject"]["low"]
 
 
 def test_repeats_count_equal_bits_up_to_the_first_other_token(made: Experiment) -> None:
@@ -252,3 +258,12 @@ def test_the_run_across_devices_on_one_device(
     assert reports["calibrated"] == []  # too few tokens
     for name in (cross_device.GPU_WORKER, cross_device.GPU_VERIFIER):
         assert len(read(tmp_path / name).samples) == len(cpu)
+
+    shutil.copyfile(made.worker_path(BY_NAME["honest"]), tmp_path / cross_device.CPU_WORKER)
+    monkeypatch.setattr(cross_device, "PackedSource", lambda folder: Packed())
+    monkeypatch.setattr(cross_device, "cache_dir", lambda: tmp_path)
+    cross_device.finish_command(back=tmp_path, json_path=tmp_path / "all.json", folder=tmp_path)
+    finished = json.loads((tmp_path / "all.json").read_text())
+    assert finished["runs"]["gpu-worker/cpu-verifier"]["samples"] == len(cpu)
+    assert finished["judged_by_cpu_thresholds"] == []  # there is no evidence of this CPU below that folder
+    assert finished["repeats"] == reports["repeats"]
