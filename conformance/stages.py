@@ -136,7 +136,7 @@ def _compare_choice(
             tally.equal("rescore", f"{where}, row {i}", pair, exact_pair)
         token = spec.decide_enclosed(index, pairs)
     if reason == REASON_NAMES[Reason.NONFINITE]:  # this state is finite: a neighbour decides for the batch
-        tally.equal("decide", f"{where}, NaN in the batch", bool(hidden.isnan().any()), True)
+        tally.equal("decide", f"{where}, whole batch finite", bool(hidden.isfinite().all()), False)
         return
     decided = int(decision.tokens[m]) if int(decision.reasons[m]) == Reason.NONE else None
     tally.equal("decide", where, decided, token)

@@ -135,7 +135,10 @@ class TritonDriver(CaseByCase):
         pipeline.work_size.fill_(len(item))
         ends = torch.full((2, positions, rows), torch.nan, device=self.device)
         EnclosedRescore(pipeline, pipeline.n_blocks).run(hidden, ends, programs=PROGRAMS)
-        fields = {"lo": [hex_of("lo", row) for row in ends[0]], "hi": [hex_of("hi", row) for row in ends[1]]}
+        fields: Fields = {
+            "lo": [hex_of("lo", row) for row in ends[0]],
+            "hi": [hex_of("hi", row) for row in ends[1]],
+        }
         if not INTERPRETED:  # the identification's launch has thousands of programs; heads cover the kernel
             sums = pipeline.accumulators(hidden)
             fields["accumulators"] = [hex_of("accumulators", row) for row in sums]

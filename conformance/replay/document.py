@@ -73,12 +73,10 @@ def draw(text: str, folder: Path, root: Path = ROOT) -> list[Path]:
         },
         paths[0],
     )
-    draw_roc(
-        cpu["runs"]["honest"]["per_sample"],
-        {name: cpu["runs"][name]["per_sample"] for name in _cheats(cpu) if not BY_NAME[name].short},
-        paths[1],
-    )
-    draw_power(cpu["calibrated_both_halves"], paths[2])
+    cheats = [name for name in _cheats(cpu) if not BY_NAME[name].short]
+    samples = {name: cpu["runs"][name]["per_sample"] for name in ("honest", *cheats)}
+    draw_roc(samples["honest"], {name: samples[name] for name in cheats}, paths[1])
+    draw_power(cpu["calibrated_both_halves"], "honest", cheats, paths[2])
     return paths
 
 
@@ -141,11 +139,7 @@ def honest_text(result: Result) -> str:
 
 def power_table(result: Result) -> str:
     """Honest batches and those of the known cheats, by size."""
-    entries = [
-        entry
-        for entry in result["calibrated_both_halves"]
-        if entry["method"] == "separating" and entry["tokens"] in POWER_TOKENS
-    ]
+    entries = [entry for entry in result["calibrated_both_halves"] if entry["method"] == "separating"]
     cheats = [name for name in KNOWN if any(name in entry["runs"] for entry in entries)]
     rows = []
     for entry in entries:
@@ -246,12 +240,18 @@ def exact_table(result: Result) -> str:
     for name, run in result["runs"].items():
         bits, positions = run["exact"]["bits"], run["exact"]["positions"]
         read = [f"{bits[side]['identified']:,} of {positions:,}" for side in ("worker", "verifier")]
-        near = sum(bin["logits"] for bin in bits["ulps"] if bin["last"] is not None and bin["last"] <= 2)
-        rows.append([name, *read, _equal(run), _share(near, bits["logits"]), f"{bits['whole_equal']:,}"])
+        near = sum(step["logits"] for step in bits["ulps"] if step["last"] is not None and step["last"] <= 2)
+        greedy = run["exact"]["greedy"]
+        first = (
+            "–" if greedy is None else f"{greedy['identical']:,} of {positions - greedy['undetermined']:,}"
+        )
+        shares = [_equal(run), _share(near, bits["logits"]), f"{bits['whole_equal']:,}"]
+        rows.append([name, *read, first, *shares])
     heads = [
         "run",
         "worker's lists that read",
         "verifier's",
+        "tokens that are the first maximum",
         "equal logits",
         "within 2 ulps",
         "positions all equal",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from io import BytesIO
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -52,17 +53,17 @@ def draw_metrics(groups: Mapping[str, Mapping[str, tuple[Mapping[str, Any], bool
             value = max(metrics[metric], SMALLEST)
             marker = "<" if metrics[metric] < SMALLEST else "o"
             axes.plot(value, -place, marker, color=HONEST if honest else CHEAT, markersize=6)
-        for label, style, some in (
-            ("passes below", "--", rules.accept),
-            ("rejected above", "-", rules.reject),
-        ):
-            threshold = float(_rule(some, metric).threshold)
-            axes.axvline(threshold, color=GREY, linestyle=style, linewidth=1, label=f"{label} {threshold:g}")
+        passing, rejecting = (float(_rule(some, metric).threshold) for some in (rules.accept, rules.reject))
+        axes.axvline(passing, color=GREY, linestyle="--", linewidth=1)
+        axes.axvline(rejecting, color=GREY, linewidth=1)
+        axes.set_title(
+            f"the document passes up to {passing:g} (dashed),\nand rejects above {rejecting:g} (solid)",
+            fontsize=8.5,
+        )
         axes.set_xscale("log")
         axes.set_xlim(SMALLEST * 0.85, None)
         axes.set_xlabel(METRIC_NAMES[metric], fontsize=9)
         axes.grid(axis="x", alpha=0.25)
-        axes.legend(fontsize=7.5, title="the document's thresholds", title_fontsize=7.5, loc="lower right")
     labels = [row if isinstance(row, str) else row[0] for row in rows]
     panels[0][0].set_yticks([-place for place in range(len(rows))], labels, fontsize=8.5)
     for label, row in zip(panels[0][0].get_yticklabels(), rows, strict=True):
@@ -79,7 +80,7 @@ def draw_roc(honest: Mapping[str, Any], cheats: Mapping[str, Mapping[str, Any]],
     """
     figure, panels = _figure(1, len(ROC_METRICS), (8.2, 3.5), sharey=True)
     for axes, metric in zip(panels[0], ROC_METRICS, strict=True):
-        for colour, (name, columns) in zip(CHEAT_COLOURS, cheats.items(), strict=False):
+        for colour, (name, columns) in zip(cycle(CHEAT_COLOURS), cheats.items(), strict=False):
             values = [[Fraction(v) for v in side[metric] if v is not None] for side in (honest, columns)]
             curve = roc(*values, bigger_is_better=metric in BIGGER_IS_BETTER)
             points = [(float(p.honest_reject), float(p.cheat_reject)) for p in curve.points]
@@ -95,18 +96,21 @@ def draw_roc(honest: Mapping[str, Any], cheats: Mapping[str, Mapping[str, Any]],
     _save(figure, path)
 
 
-def draw_power(calibrated: Sequence[Mapping[str, Any]], path: Path) -> None:
+def draw_power(
+    calibrated: Sequence[Mapping[str, Any]], honest: str, cheats: Sequence[str], path: Path
+) -> None:
     """Shares of held-out batches judged rightly, with 95 % intervals, against samples in a batch.
 
-    calibrated: the entries of `evaluation.rates`.
+    calibrated: entries of `evaluation.rates`; honest and cheats: the runs that are shown.
     """
+    colours = {honest: HONEST, **dict(zip(cheats, cycle(CHEAT_COLOURS), strict=False))}
     figure, panels = _figure(len(POWER_TOKENS), len(METHODS), (8.2, 5.2), sharex=True, sharey=True)
     handles: dict[str, Any] = {}
     for row, tokens in enumerate(POWER_TOKENS):
         for column, (method, words) in enumerate(METHODS.items()):
             axes = panels[row][column]
             entries = [e for e in calibrated if e["method"] == method and e["tokens"] == tokens]
-            _draw_power(axes, entries, handles)
+            _draw_power(axes, entries, colours, handles)
             axes.set_title(f"{words}; {tokens} tokens a sample", fontsize=8.5)
             axes.grid(alpha=0.25)
             axes.set_ylim(-0.03, 1.03)
@@ -122,22 +126,21 @@ def draw_power(calibrated: Sequence[Mapping[str, Any]], path: Path) -> None:
     _save(figure, path)
 
 
-def _draw_power(axes: Any, entries: Sequence[Mapping[str, Any]], handles: dict[str, Any]) -> None:
-    names = list(dict.fromkeys(name for entry in entries for name in entry["runs"]))
-    colours = iter(CHEAT_COLOURS)
-    for place, name in enumerate(names):
-        honest = any(entry["runs"][name]["honest"] for entry in entries if name in entry["runs"])
-        if honest and name != names[0]:
-            continue  # one honest worker is enough for the eye; the table has them all
-        outcome = "pass" if honest else "reject"
+def _draw_power(
+    axes: Any, entries: Sequence[Mapping[str, Any]], colours: Mapping[str, str], handles: dict[str, Any]
+) -> None:
+    for place, (name, colour) in enumerate(colours.items()):
         some = [(entry["batch_size"], entry["runs"][name]) for entry in entries if name in entry["runs"]]
+        if not some:
+            continue
+        outcome, word = ("pass", "passed") if some[0][1]["honest"] else ("reject", "rejected")
         shares = [run[outcome]["events"] / run["batches"] for _, run in some]
         ends = [
             [share - run[outcome]["low"] for share, (_, run) in zip(shares, some, strict=True)],
             [run[outcome]["high"] - share for share, (_, run) in zip(shares, some, strict=True)],
         ]
         # side by side, so that equal shares do not hide one another
-        across = [size * 2 ** (0.09 * (place - len(names) / 2)) for size, _ in some]
+        across = [size * 2 ** (0.09 * (place - len(colours) / 2)) for size, _ in some]
         drawn = axes.errorbar(
             across,
             shares,
@@ -145,9 +148,9 @@ def _draw_power(axes: Any, entries: Sequence[Mapping[str, Any]], handles: dict[s
             fmt="o",
             markersize=4,
             linewidth=1,
-            color=HONEST if honest else next(colours),
+            color=colour,
         )
-        handles.setdefault(f"{name}: {'passed' if honest else 'rejected'}", drawn)
+        handles.setdefault(f"{name}: {word}", drawn)
 
 
 def _rule(rules: Sequence[Rule], metric: str) -> Rule:
