@@ -96,6 +96,7 @@ def conform(
       runs                           one entry per head and batch shape, with the first disagreement
       stages                         values compared with pyref, and how many differ, per stage
       stock_model                    logits tested against the error model, and how many lie outside
+      audit                          the audit's verdict about this CPU's product; null on a GPU
       corpus                         its hash; cases, differences and seconds by driver; the matrix of
                                      stages, families and drivers; the slowest cases; null without it
       mutants                        the last full run of `certhead mutants`, or null

@@ -32,6 +32,7 @@ from certhead.kernels.fma_chain import ChainFound
 from certhead.kernels.torch_engine import TorchEngine
 from certhead.pyref.head import GAMMA_BITS
 
+from .audit.cpu import cpu_verdict_line
 from .cache import cache_dir
 from .capture import Capture, capture_smollm2
 from .corpus_run import CorpusRun, expected_cases, run_corpus
@@ -168,6 +169,11 @@ def conform(
         with stage("half-widths", 1) as advance:
             margins = check.margins(advance)
         device_name = _device_name(device, jobs)
+        audit = None
+        if device.type == "cpu":
+            with stage("audit", 1) as advance:
+                audit = cpu_verdict_line()
+                advance(1)
     corpus = None
     if use_corpus:
         with stage("corpus", CORPUS_STEPS) as advance:
@@ -189,6 +195,7 @@ def conform(
         resumed=unfinished.resumed,
         kind=kind_of(options),
         sources_hash=source_files_hash(),
+        audit=audit,
         timings=timings,
     )
     keep_run(outcome.summary())

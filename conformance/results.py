@@ -148,6 +148,7 @@ class Outcome:
     resumed: int  # pieces that an interrupted run had finished
     kind: str  # names the options: runs of one kind may be compared
     sources_hash: str
+    audit: str | None = None  # the audit's verdict about this CPU's product, in a line
     timings: dict[str, float] = field(default_factory=dict)
     date: str = field(
         default_factory=lambda: datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
@@ -295,6 +296,7 @@ class Outcome:
                 "violations": self.violations,
                 "checks": [vars(check) for check in self.stock],
             },
+            "audit": self.audit,
             "corpus": self.corpus.to_json() if self.corpus else None,
             "mutants": self.mutants.to_json() if self.mutants else None,
             "earlier": list(self.earlier),

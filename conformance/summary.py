@@ -111,6 +111,7 @@ def show(outcome: Outcome, console: Console) -> None:
             ("stock arithmetic", f"M={'/'.join(map(str, sizes))}: {found}")
             for found, sizes in outcome.arithmetic().items()
         ),
+        *(("audit", line) for line in [outcome.audit] if line),
         (
             "int8 copy",
             f"V={head.vocabulary:,} K={head.columns:,}: {head.copy_bytes / 2**20:.1f} MiB "
