@@ -1,8 +1,9 @@
 """Head-only time of the stock head and the certified head, interleaved in one run on one device.
 
-Both arms run as CUDA graphs over the same rotating inputs; each row is a median over replays that
-alternate between the arms, all stages and fallbacks included. The record goes to
-`conformance/evidence/bench-<device>.json`; the plot is drawn from it.
+Both arms run as CUDA graphs over the same rotating inputs (in enclosed mode, which waits for the device,
+as plain calls); each row is a median over replays that alternate between the arms, all stages and
+fallbacks included. The record goes to `conformance/evidence/bench-<device>.json`; the plot is drawn from
+it.
 """
 
 from __future__ import annotations
@@ -15,8 +16,17 @@ from typing import Any
 import torch
 from certhead.kernels import CertifiedHead
 from certhead.kernels.identify import as_record, evidence_key
-from certhead.kernels.plan import INPUTS, Configuration, decode_like, graph_us, graphs_us, rotating
+from certhead.kernels.plan import (
+    INPUTS,
+    Configuration,
+    calls_us,
+    decode_like,
+    graph_us,
+    graphs_us,
+    rotating,
+)  # fmt: skip
 from certhead.kernels.triton_engine import TritonEngine
+from certhead.pyref.head import Mode
 from rich.console import Console
 from rich.table import Table
 
@@ -57,7 +67,9 @@ def _bench_batch(
     before = engine.counters()
     blocks = [engine.decide(h).blocks.float() for h in inputs]
     after = engine.counters()
-    stock_us, certified_us = graphs_us(
+    # enclosed mode waits for the device, so that no graph can hold it: both arms are timed call by call
+    enclosed = plan.configuration is not None and plan.mode is Mode.ENCLOSED
+    stock_us, certified_us = (calls_us if enclosed else graphs_us)(
         [
             rotating(lambda h: torch.argmax(torch.matmul(h, weight.T), dim=-1), inputs),
             rotating(engine.tokens, inputs),
@@ -73,6 +85,8 @@ def _bench_batch(
         "ratio": round(stock_us / certified_us, 4),
         "blocks_mean": round(float(torch.cat(blocks).mean()), 3),
         "served_by": "certified" if plan.configuration else "stock",
+        "mode": plan.mode.value if plan.mode else None,
+        "timed": "calls" if enclosed else "graph replays",
         "planned_us": [round(t, 2) for t in (plan.stock_us, plan.certified_us) if t is not None],
         "identification": as_record(plan.identification, weight),
         "fallback": after["fallback"] - before["fallback"],
@@ -83,7 +97,7 @@ def _bench_batch(
         row["checksum"] = plan.configuration.checksum
         row["checksum_cost"] = round(plan.checksum_cost or 0.0, 4)
         row["tile"] = vars(plan.configuration.tile)
-        row["stages_us"] = _stages(engine, inputs[0], plan.configuration)
+        row["stages_us"] = _stages(engine, inputs[0], plan.configuration, enclosed)
         screened = engine.copy.codes.numel() + engine.metadata_bytes
         row["screen_tb_per_s"] = round(screened / row["stages_us"]["screen"] / 1e6, 3)
     console.print(
@@ -93,7 +107,7 @@ def _bench_batch(
     return row
 
 
-def _stages(engine: TritonEngine, hidden: torch.Tensor, c: Configuration) -> dict[str, float]:
+def _stages(engine: TritonEngine, hidden: torch.Tensor, c: Configuration, enclosed: bool) -> dict[str, float]:
     """µs of each stage alone; select and rescore less the resets that repeating them needs."""
     pipeline, positions = engine.pipeline, hidden.shape[0]
     pipeline.run(hidden, c.tile, c.limb_count)
@@ -104,8 +118,12 @@ def _stages(engine: TritonEngine, hidden: torch.Tensor, c: Configuration) -> dic
         pipeline.select(positions, c.tile if c.checksum else None, c.limb_count)
 
     def rescore() -> None:
-        pipeline.arrivals.zero_()
-        pipeline.rescore(hidden)
+        if enclosed:
+            pipeline.reasons.zero_()  # in place of the reset, which this kernel does itself
+            engine.enclosed.run(hidden)
+        else:
+            pipeline.arrivals.zero_()
+            pipeline.rescore(hidden)
 
     reset = graph_us(lambda: (pipeline.digests.zero_(), pipeline.arrivals.zero_())) / 2
     times = {
