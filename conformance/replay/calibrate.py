@@ -142,22 +142,25 @@ def derive_by_separation(
 ) -> Calibration:
     """Thresholds in the gap between honest summaries and those of known cheats.
 
-    A metric separates a cheat when all of the cheat's values lie beyond the worst honest one. Between the two
-    lies a gap; pass is a third into it and reject two thirds, with the nearest cheat that the metric
-    separates. A metric that separates none passes up to the worst honest value and rejects nothing. The
-    rest is as for `derive_by_quantile`. Raises BadInput also where no metric separates any cheat.
+    A metric separates a cheat when all of the cheat's values lie beyond the worst honest one by at least the
+    honest values' spread: a narrower gap is within what other honest batches may reach, and one reject rule
+    is enough to reject them. Between the two lies a gap; pass is a third into it and reject two thirds, with
+    the nearest cheat that the metric separates. A metric that separates none passes up to a third of the
+    spread beyond the worst honest value and rejects nothing. The rest is as for `derive_by_quantile`. Raises
+    BadInput also where no metric separates any cheat.
     """
     accept, reject = [], []
     separates: dict[str, tuple[str, ...]] = {}
     for metric in metrics:
         sign = -1 if metric in BIGGER_IS_BETTER else 1  # so that larger is worse
-        worst = max(sign * value for value in _values(metric, honest, "honest"))
+        values = [sign * value for value in _values(metric, honest, "honest")]
+        worst, spread = max(values), max(values) - min(values)
         nearest = {
             cheat: min(sign * value for value in _values(metric, summaries, cheat))
             for cheat, summaries in cheats.items()
         }
-        beyond = {cheat: value for cheat, value in nearest.items() if value > worst}
-        gap = min(beyond.values(), default=worst) - worst
+        beyond = {c: value for c, value in nearest.items() if value > worst and value - worst >= spread}
+        gap = min(beyond.values(), default=worst + spread) - worst
         relations = (Relation.AT_LEAST, Relation.BELOW) if sign < 0 else (Relation.AT_MOST, Relation.ABOVE)
         accept += _rule(metric, relations[0], sign * (worst + gap / 3))
         rule = _rule(metric, relations[1], sign * (worst + 2 * gap / 3)) if beyond else []
@@ -188,7 +191,10 @@ def _calibration(
     if any(summary.missing for summary in honest):
         raise BadInput(f"{name}: honest summaries with missing positions; find out why before calibrating")
     if eligibility is None:
-        eligibility = Eligibility(samples=min(summary.samples for summary in honest))
+        eligibility = Eligibility(
+            tokens=min(summary.tokens for summary in honest),
+            samples=min(summary.samples for summary in honest),
+        )
     accept.insert(0, Rule("missing", Relation.AT_MOST, Fraction(0)))
     reject.insert(0, Rule("missing", Relation.ABOVE, Fraction(0)))
     if len(accept) == 1:

@@ -37,6 +37,7 @@ METRICS = {
     "js_p99": "JS p99",
 }
 SIZE, TOKENS = 4, 64  # of the batches that every run is judged in
+SAME_WORKER = ("honest", "honest-further")  # on other prompts
 WANTED = Fraction(1, 100)  # of honest batches, at most, may be rejected
 PRESETS = ("document-bf16", "qwen3-8b-bf16-4090-v1")
 
@@ -75,7 +76,9 @@ def draw(text: str, folder: Path, root: Path = ROOT) -> list[Path]:
     )
     cheats = [name for name in _cheats(cpu) if not BY_NAME[name].short]
     samples = {name: cpu["runs"][name]["per_sample"] for name in ("honest", *cheats)}
-    draw_roc(samples["honest"], {name: samples[name] for name in cheats}, paths[1])
+    tokens = {name: cpu["runs"][name]["worker"]["new_tokens"] for name in samples}
+    alike = [name for name in cheats if tokens[name] == tokens["honest"]]
+    draw_roc(samples["honest"], {name: samples[name] for name in alike}, paths[1])
     draw_power(cpu["calibrated_both_halves"], "honest", cheats, paths[2])
     return paths
 
@@ -161,9 +164,11 @@ def bound_text(result: Result) -> str:
     entry = _entry(result["calibrated_both_halves"], "separating", 1, max(POWER_TOKENS))
     if entry is None:
         return "The runs are too short for this."
-    honest = entry["runs"]["honest"]
-    events, trials = honest["reject"]["events"], honest["batches"]
+    honest = [entry["runs"][name] for name in SAME_WORKER if name in entry["runs"]]
+    events, trials = sum(run["reject"]["events"] for run in honest), sum(run["batches"] for run in honest)
     bound = clopper_pearson(events, trials, side=Side.UPPER)
+    ends = clopper_pearson(events, trials)
+    rejected = {"events": events, "low": float(ends.low), "high": float(ends.high)}
     shown = (
         "that is shown"
         if bound.high <= WANTED
@@ -174,10 +179,20 @@ def bound_text(result: Result) -> str:
         for name, run in entry["runs"].items()
         if not run["honest"] and name in KNOWN
     ]
+    most, size, batches = max(
+        (
+            (run["reject"], f"{other['batch_size']} × {other['tokens']}", run["batches"])
+            for other in result["calibrated_both_halves"]
+            if other["method"] == "separating"
+            for run in [other["runs"]["honest"]]
+        ),
+        key=lambda found: found[0]["low"],
+    )
     return (
-        f"Single samples of {entry['tokens']} tokens: honest rejected {_rate(honest['reject'], trials)}, so "
-        f"at 95 % confidence the rate is below {percent(bound.high)}. Wanted is at most {percent(WANTED)}: "
-        f"{shown}. The power at these thresholds: {', '.join(caught)}."
+        f"Single samples of {entry['tokens']} tokens, other prompts included: honest rejected "
+        f"{_rate(rejected, trials)}, so at 95 % confidence the rate is below {percent(bound.high)}. Wanted "
+        f"is at most {percent(WANTED)}: {shown}. The power at these thresholds: {', '.join(caught)}. Over all "
+        f"sizes and lengths, honest batches are most surely rejected at {size}: {_rate(most, batches)}."
     )
 
 
@@ -190,26 +205,28 @@ def attacks_table(result: Result) -> str:
             judged = entry["runs"][name]
             rate = f"rejected {_rate(judged['reject'], judged['batches'])}"
             passed = f"passed {_rate(judged['pass'], judged['batches'])}"
-            rows.append([name, result["runs"][name]["about"], "metrics", f"{rate}; {passed}"])
+            events = judged["reject"]["events"]
+            by = "metrics" if events == judged["batches"] else "metrics, in part" if events else "nothing"
+            rows.append([name, result["runs"][name]["about"], by, f"{rate}; {passed}"])
     others = {**result["runs"], **result["attacks"]}
     for name, run in others.items():
         if name not in result["attacks"] and (is_honest(name) or BY_NAME[name].paths_of is None):
             continue
-        found = [f"metrics alone: {run['verdicts']['document-bf16']['outcome']}"]
-        by = []
+        found = [f"metrics alone, by document-bf16: {run['verdicts']['document-bf16']['outcome']}"]
+        means = []
         exact = run["exact"]
         if exact["beyond_bound"]:
-            by.append("ranks")
+            means.append("ranks")
             found.append(_beyond(exact))
         bits = exact["bits"]["worker"]
         if bits["inconsistent"]:
-            by.append("grid")
+            means.append("grid")
             found.append(
                 f"no BF16 log-softmax at {bits['inconsistent']:,} of {exact['positions']:,} positions"
             )
         if run["verdicts"]["document-bf16"]["outcome"] == "REJECT":
-            by.insert(0, "metrics")
-        rows.append([name, run["about"], ", ".join(by) or "nothing", "; ".join(found)])
+            means.insert(0, "metrics")
+        rows.append([name, run["about"], ", ".join(means) or "nothing", "; ".join(found)])
     return _table(["attack", "what the worker does", "caught by", "rate, 95 % interval"], rows)
 
 

@@ -110,7 +110,8 @@ def _listed_above(trace: Trace) -> NDArray[np.int64]:
 
     Counted in the list and not taken from the stated rank, which counts ties.
     """
-    return (trace.top_logprobs > trace.logprobs[:, None]).sum(axis=1)
+    above: NDArray[np.int64] = (trace.top_logprobs > trace.logprobs[:, None]).sum(axis=1)
+    return above
 
 
 def _bits_json(bits: GridComparison) -> dict[str, Any]:

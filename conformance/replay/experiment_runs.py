@@ -52,6 +52,7 @@ class Run:
     verifier: str = "bf16"
     verifier_batch: int = VERIFIER_BATCH
     short: bool = False  # the 8-token prompts instead
+    further: bool = False  # as many other prompts of the same lengths instead
     paths_of: str | None = None  # this run's paths, scored with `recipe` in place of a decode of its own
     worker_of: str | None = None  # this run's worker evidence, with another verifier
 
@@ -78,6 +79,7 @@ RUNS: tuple[Run, ...] = (
         verifier="fp32",
         worker_of="honest",
     ),
+    Run("honest-further", "bf16", True, "the honest worker on as many other prompts", further=True),
     Run("honest-batch-26", "bf16", True, "the honest worker in batches of 26", 26, SHORTER),
     Run("honest-sampled", "bf16", True, "the honest worker, sampling at temperature 0.8", sampling=SAMPLED),
     Run("stored-fp32", "stored-fp32", True, RECIPES["stored-fp32"].about, sampling=SHORTER),
@@ -166,6 +168,19 @@ class Experiment:
         made = make_prompts(self._encode, each=each)
         return list({p.input_ids: replace(p, sample_id=f"more-{p.sample_id}") for p in made}.values())
 
+    @cached_property
+    def further_prompts(self) -> list[PromptIds]:
+        """As many prompts of every length as the experiment has, and none of its own."""
+        own = {prompt.input_ids for prompt in self.prompts["long"]}
+        found: dict[tuple[int, ...], PromptIds] = {}
+        taken: dict[int, int] = {}
+        for prompt in make_prompts(self._encode, each=2 * self.per_bucket + 1):
+            length = len(prompt.input_ids)
+            if prompt.input_ids not in own | found.keys() and taken.get(length, 0) < self.per_bucket:
+                found[prompt.input_ids] = replace(prompt, sample_id=f"further-{prompt.sample_id}")
+                taken[length] = taken.get(length, 0) + 1
+        return list(found.values())
+
     def worker_path(self, run: Run) -> Path:
         """The worker's evidence file."""
         return self.folder / f"worker-{run.worker_of or run.name}.jsonl.gz"
@@ -227,7 +242,7 @@ class Experiment:
     ) -> None:
         """Decode, or score the paths of `paths`, into `path`, under another name until it is complete."""
         partial = path.with_name(path.name.replace(".jsonl.gz", ".part.jsonl.gz"))
-        prompts = self.prompts["short" if run.short else "long"]
+        prompts = self.further_prompts if run.further else self.prompts["short" if run.short else "long"]
         with bars(stage, len(prompts)) as advance:
             shown = 0
 

@@ -71,9 +71,9 @@ def compare(
     not be compared (bad lines, samples without scores) never passes: what would be PASS is INCONCLUSIVE, so
     that nobody can pass by spoiling the lines that tell.
 
-    Thresholds belong to a model, its engines and its devices. Those of the document are for Qwen3-8B in BF16
-    and reject an honest SmolLM2-135M; `calibrate` makes your own. A calibrated preset refuses to judge the
-    prompts that it was derived from.
+    Thresholds belong to a model, its engines and its devices. Those of the document are for Qwen3-8B in BF16,
+    under which an honest SmolLM2-135M is inconclusive, or rejected; `calibrate` makes your own. A calibrated
+    preset refuses to judge the prompts that it was derived from.
 
     Exact questions, beside the statistics: the share of BF16 logits that are bit-equal on both sides, up to
     one shift a position (all of them, on one device at one batch shape); whether a greedy worker's tokens are

@@ -18,7 +18,7 @@ from .verdict import BIGGER_IS_BETTER, Rule, load_presets
 
 HONEST, CHEAT, GREY = "#1f5fa8", "#d1495b", "#777777"
 CHEAT_COLOURS = ("#d1495b", "#e08e2b", "#6a4c93", "#2a9d8f", "#8d5524", "#c77dff", "#444444")
-COLOURS = 48  # of the palette that a figure is reduced to, which makes small files
+COLOURS = 128  # of the palette that a figure is reduced to, which makes small files
 DOTS_PER_INCH = 110
 METRIC_NAMES = {
     "mean_abs": "mean |Δ log probability|, nats",
@@ -157,13 +157,18 @@ def _rule(rules: Sequence[Rule], metric: str) -> Rule:
     return next(rule for rule in rules if rule.metric == metric)
 
 
-def _figure(rows: int, columns: int, size: tuple[float, float], **shared: bool) -> tuple[Any, Any]:
+def _figure(
+    rows: int, columns: int, size: tuple[float, float], *, sharex: bool = False, sharey: bool = False
+) -> tuple[Any, Any]:
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    return plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False, **shared)
+    figure, panels = plt.subplots(
+        rows, columns, figsize=size, sharex=sharex, sharey=sharey, layout="constrained", squeeze=False
+    )
+    return figure, panels
 
 
 def _save(figure: Any, path: Path) -> None:
@@ -176,4 +181,4 @@ def _save(figure: Any, path: Path) -> None:
     plt.close(figure)
     full.seek(0)
     with Image.open(full) as image:
-        image.convert("RGB").quantize(COLOURS).save(path, optimize=True)
+        image.convert("RGB").quantize(COLOURS, Image.Quantize.MAXCOVERAGE).save(path, optimize=True)
