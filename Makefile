@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed-$(shell cat pyproject.toml constraints.txt | sha256sum | cut -c1-16)
 PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
 
-.PHONY: conform test env lint types proofs gate bench clean
+.PHONY: conform test env lint types proofs gate fuzz bench clean
 
 conform: env  ## check the certified head on a real model; writes report.html
 	@$(BIN)/certhead conform $(ARGS)
@@ -39,6 +39,9 @@ proofs: env  ## check every Lean proof
 gate: env  ## the wanted bits, fresh GPU evidence, and no wrong kernel survives
 	@$(BIN)/certhead gate
 	@OMP_NUM_THREADS=1 $(BIN)/certhead mutants
+
+fuzz: env  ## a hundred thousand new small cases, three ways
+	@OMP_NUM_THREADS=1 $(BIN)/certhead fuzz --minutes 15 --least 100000
 
 bench: env
 	@$(BIN)/certhead bench $(ARGS)

@@ -190,9 +190,10 @@ def bound_text(result: Result) -> str:
     )
     return (
         f"Single samples of {entry['tokens']} tokens, other prompts included: honest rejected "
-        f"{_rate(rejected, trials)}, so at 95 % confidence the rate is below {percent(bound.high)}. Wanted "
-        f"is at most {percent(WANTED)}: {shown}. The power at these thresholds: {', '.join(caught)}. Over all "
-        f"sizes and lengths, honest batches are most surely rejected at {size}: {_rate(most, batches)}."
+        f"{_rate(rejected, trials)}, so at 95 % confidence the rate is below {percent(bound.high)}. "
+        f"Wanted is at most {percent(WANTED)}: {shown}. The power at these thresholds: {', '.join(caught)}. "
+        f"Over all sizes and lengths, honest batches are most surely rejected at {size}: "
+        f"{_rate(most, batches)}."
     )
 
 
