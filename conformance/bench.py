@@ -213,7 +213,7 @@ def draw(record: dict[str, Any], path: Path) -> None:
     axes.set_xlabel("positions in one call, M")
     axes.set_ylabel("stock time ÷ certified time")
     axes.set_title(f"Output head on one {record['device']}, all stages and fallbacks included")
-    axes.legend(title="V × K")
+    axes.legend(title="V × K", loc="upper right")
     axes.grid(alpha=0.3)
     figure.savefig(path, dpi=110)
     plt.close(figure)
