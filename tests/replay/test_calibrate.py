@@ -141,6 +141,22 @@ def test_separating_thresholds_lie_in_the_gap() -> None:
     assert all(judge_split(calibration, ["b"], each).outcome is Outcome.PASS for each in HONEST)
 
 
+def test_a_gap_narrower_than_the_honest_spread_separates_nothing() -> None:
+    near = {"near": [summary(mean_abs="0.029")], "int8": [summary(mean_abs="0.03")]}
+    calibration = derive_by_separation("p", HONEST, near, ["a"], metrics=["mean_abs"])
+    assert calibration.separates == {"mean_abs": ("int8",)}
+    assert rules(calibration)[1] == {"missing > 0", "mean_abs > 0.026667"}
+    with pytest.raises(BadInput, match="p: no metric separates any of near"):
+        derive_by_separation("p", HONEST, {"near": near["near"]}, ["a"], metrics=["mean_abs"])
+
+
+def test_a_smaller_batch_than_those_behind_the_thresholds_is_inconclusive() -> None:
+    calibration = derive_by_quantile("p", HONEST, ["a"])
+    assert calibration.preset.eligibility == Eligibility(tokens=1024, samples=8)
+    for change in ({"tokens": 1023}, {"samples": 7}):
+        assert judge_split(calibration, ["b"], summary(**change)).outcome is Outcome.INCONCLUSIVE
+
+
 def test_nothing_to_separate_is_refused() -> None:
     with pytest.raises(BadInput, match="p: no metric separates any of like"):
         derive_by_separation("p", HONEST, {"like": CHEATS["like"]}, ["a"], metrics=["mean_abs"])
