@@ -65,10 +65,14 @@ def default_folders() -> tuple[Path, ...]:
     return own_folder(), COMMITTED
 
 
+def cache_root() -> Path:
+    """Where this machine's findings are kept: `$CERTHEAD_CACHE`, else `~/.cache/certhead`."""
+    return Path(os.environ.get("CERTHEAD_CACHE") or Path.home() / ".cache" / "certhead")
+
+
 def own_folder() -> Path:
     """Where `certhead audit` keeps what it found on this machine."""
-    root = os.environ.get("CERTHEAD_CACHE")
-    return (Path(root) if root else Path.home() / ".cache" / "certhead") / "audit"
+    return cache_root() / "audit"
 
 
 def _stamp(path: Path) -> int:

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import torch
 
-from .probes import DISTRIBUTIONS, masked_states, probe_states
+from .probes import DISTRIBUTIONS, masked_batches, probe_states
 from .torch_stages import rescore_enclosed
 
 LOGITS = 1_000_000  # tried per batch shape, at least
 SAMPLE_ROWS = 4096
-MASKED = 192  # states in which the order of the sum decides the logit
 ELEMENTS = 1 << 26  # of FP64 products at once
 
 
@@ -47,7 +46,7 @@ def check_enclosure(weight: torch.Tensor, positions: int, gamma_num: int, *, see
     sample = torch.cat([some, torch.tensor([0, rows - 1], device=weight.device)]).unique()
     tried = outside = 0
     used: set[str] = set()
-    for name, hidden in _states(weight, positions, sample, generator, seed):
+    for name, hidden in _states(weight, positions, sample, seed):
         stock = torch.matmul(hidden, weight.T)[:, sample]
         outside += _outside(stock, hidden, weight[sample], gamma_num)
         tried += stock.numel()
@@ -58,10 +57,10 @@ def check_enclosure(weight: torch.Tensor, positions: int, gamma_num: int, *, see
 
 
 def _states(
-    weight: torch.Tensor, positions: int, sample: torch.Tensor, generator: torch.Generator, seed: int
+    weight: torch.Tensor, positions: int, sample: torch.Tensor, seed: int
 ) -> Iterator[tuple[str, torch.Tensor]]:
-    for _ in range(-(-MASKED // positions)):
-        yield "masked", masked_states(weight, positions, sample, generator)[0]
+    for hidden in masked_batches(weight, positions, sample, seed + 1):
+        yield "masked", hidden
     yield from probe_states(weight, positions, seed)
 
 

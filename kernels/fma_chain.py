@@ -17,11 +17,10 @@ from dataclasses import dataclass
 
 import torch
 
-from .probes import DISTRIBUTIONS, masked_states, probe_states
+from .probes import DISTRIBUTIONS, MASKED, masked_states, probe_states
 
 TINY_EXP = -55
 LOGITS = 1_000_000  # compared per batch shape, at least
-MASKED = 192  # logits per batch shape that show the order itself
 SAMPLE_ROWS = 4096  # rows compared for each probed state: both ends of the head and a sample between
 
 

@@ -21,12 +21,11 @@ import torch
 import triton
 
 from . import audit_record
-from .probes import DISTRIBUTIONS, masked_states, probe_states, special_states
+from .probes import DISTRIBUTIONS, masked_batches, probe_states, special_states
 from .triton_head import TritonPipeline
 
 LOGITS = 1_000_000  # compared per batch shape, at least
 WANTED = ("masked", "special", *DISTRIBUTIONS)  # each at least once
-MASKED = 192  # states in which one row's logit shows the order of its sum
 
 
 @dataclass(frozen=True)
@@ -109,10 +108,8 @@ def identify(
 
 
 def _states(weight: torch.Tensor, positions: int, seed: int) -> Iterator[tuple[str, torch.Tensor]]:
-    generator = torch.Generator(device=weight.device).manual_seed(seed)
-    rows = torch.arange(weight.shape[0], device=weight.device)
-    for _ in range(-(-MASKED // positions)):
-        yield "masked", masked_states(weight, positions, rows, generator)[0]
+    for hidden in masked_batches(weight, positions, torch.arange(len(weight), device=weight.device), seed):
+        yield "masked", hidden
     for hidden in special_states(weight, positions, seed):
         yield "special", hidden
     yield from probe_states(weight, positions, seed)
@@ -130,8 +127,7 @@ def recall_or_identify(pipeline: TritonPipeline, positions: int) -> Identificati
     audited = audit_record.find(evidence)
     if audited is not None and not audited.exact:
         return Identification(positions, audited.logits, audited.mismatches, (), key, audited.verdict)
-    root = os.environ.get("CERTHEAD_CACHE") or Path.home() / ".cache" / "certhead"
-    path = Path(root) / "identified" / f"{key}.json"
+    path = audit_record.cache_root() / "identified" / f"{key}.json"
     known = _recall(path, key)
     if known is not None:
         name, hidden = next(probe_states(pipeline.weight, positions, seed=int.from_bytes(os.urandom(4))))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+MASKED = 192  # states, at a batch shape, in which one row's logit shows the order of its sum
 DISTRIBUTIONS = ("normal", "outliers", "geometric", "cancelling", "rows")
 
 
@@ -63,6 +64,15 @@ def masked_states(
     hidden[at, first] = (b * scale).bfloat16()
     hidden[at, second] = (-a * scale).bfloat16()
     return hidden, rows
+
+
+def masked_batches(
+    weight: torch.Tensor, positions: int, targets: torch.Tensor, seed: int
+) -> Iterator[torch.Tensor]:
+    """Batches of `masked_states`, bfloat16 [positions, K], of at least MASKED states in all."""
+    generator = torch.Generator(device=weight.device).manual_seed(seed)
+    for _ in range(-(-MASKED // positions)):
+        yield masked_states(weight, positions, targets, generator)[0]
 
 
 SPECIAL = (torch.nan, torch.inf, -torch.inf, 70_000.0, -70_000.0)

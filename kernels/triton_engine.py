@@ -67,9 +67,11 @@ class TritonEngine:
     def uncounted(self) -> Iterator[None]:
         """Calls inside are no positions served: the counters come back as they were."""
         totals, stock, enclosed = self.pipeline.totals.clone(), self._stock.clone(), self._enclosed
-        yield
-        self.pipeline.totals.copy_(totals)
-        self._stock, self._enclosed = stock, enclosed
+        try:
+            yield
+        finally:
+            self.pipeline.totals.copy_(totals)
+            self._stock, self._enclosed = stock, enclosed
 
     def stock_reason(self, positions: int) -> Reason | None:
         """Why the stock head serves a call of this batch shape, or None where the kernels do."""

@@ -75,7 +75,7 @@ def pack_command(folder: Folder = Path(".certhead")) -> None:
     if not evidence.exists():
         raise BadInput(f"{evidence}: is missing: run the experiment on this machine first")
     shutil.copyfile(evidence, folder / CPU_WORKER)
-    more = experiment.more_prompts(MORE // len(BUCKETS))
+    more = experiment.further_prompts(MORE // len(BUCKETS))
     (folder / MORE_PROMPTS).write_text(json.dumps([asdict(prompt) for prompt in more]), encoding="utf-8")
     for name in (CPU_WORKER, MORE_PROMPTS):
         print(f"{(folder / name).stat().st_size:11,}  {folder / name}")

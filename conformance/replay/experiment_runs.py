@@ -163,20 +163,14 @@ class Experiment:
         """SHA-256 of the tokenizer."""
         return self._tokenized[1]
 
-    def more_prompts(self, each: int) -> list[PromptIds]:
-        """`each` prompts of every length, all different; the experiment's own are not among the ids."""
-        made = make_prompts(self._encode, each=each)
-        return list({p.input_ids: replace(p, sample_id=f"more-{p.sample_id}") for p in made}.values())
-
-    @cached_property
-    def further_prompts(self) -> list[PromptIds]:
-        """As many prompts of every length as the experiment has, and none of its own."""
+    def further_prompts(self, each: int) -> list[PromptIds]:
+        """`each` prompts of every length, all different, and none of the experiment's own."""
         own = {prompt.input_ids for prompt in self.prompts["long"]}
         found: dict[tuple[int, ...], PromptIds] = {}
         taken: dict[int, int] = {}
-        for prompt in make_prompts(self._encode, each=2 * self.per_bucket + 1):
+        for prompt in make_prompts(self._encode, each=each + self.per_bucket + 1):
             length = len(prompt.input_ids)
-            if prompt.input_ids not in own | found.keys() and taken.get(length, 0) < self.per_bucket:
+            if prompt.input_ids not in own | found.keys() and taken.get(length, 0) < each:
                 found[prompt.input_ids] = replace(prompt, sample_id=f"further-{prompt.sample_id}")
                 taken[length] = taken.get(length, 0) + 1
         return list(found.values())
@@ -242,7 +236,9 @@ class Experiment:
     ) -> None:
         """Decode, or score the paths of `paths`, into `path`, under another name until it is complete."""
         partial = path.with_name(path.name.replace(".jsonl.gz", ".part.jsonl.gz"))
-        prompts = self.further_prompts if run.further else self.prompts["short" if run.short else "long"]
+        prompts = self.prompts["short" if run.short else "long"]
+        if run.further:
+            prompts = self.further_prompts(self.per_bucket)
         with bars(stage, len(prompts)) as advance:
             shown = 0
 
