@@ -166,7 +166,8 @@ def test_what_a_program_started_ends_with_it(tmp_path: Path, cases: list[Case]) 
     """A hanging program's child would otherwise go on for ever."""
     started = tmp_path / "child.txt"
     body = (
-        "import subprocess; child = subprocess.Popen(['sleep', '60']); "
+        "import subprocess; null = subprocess.DEVNULL; "
+        "child = subprocess.Popen(['sleep', '60'], stdin=null, stdout=null); "
         f"open({str(started)!r}, 'w').write(str(child.pid)); time.sleep(60)"
     )
     outcome = run(ExternalDriver(program(tmp_path, body), name="bad", timeout=5.0), cases[:1])
